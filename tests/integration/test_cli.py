@@ -283,6 +283,8 @@ seed=many              → seed
 --study s --seeds 1,1  → --seeds
 --study s --seeds one  → --seeds
 --study s --seeds=      → --seeds
+--study s --seeds drawn:0   → such as 1,2,3, or drawn:10
+--study s --seeds drawn:101 → at most drawn:100
 --seeds=               → requires --study
 --jobs=1               → requires --study
 --controls             → requires --study
@@ -366,6 +368,13 @@ def test_a_study_passes_its_seeds_on_and_says_how_many_learnt(run, recipe, learn
     for text in ("1 of 1 seeds learnt", "87.5%", "control: flipped rewards"):
         assert text in ran.out
     assert run("train", recipe, "--study", "s", "--json").json() == STUDIED
+
+
+def test_a_study_says_which_seeds_it_drew_from_its_recipe(run, recipe, learning) -> None:
+    ran = run("train", recipe, "--study", "s", "--seeds", "drawn:3")
+    seeds = learning[0][2]
+    assert len(set(seeds)) == 3
+    assert f"seeds drawn from the recipe: {','.join(map(str, seeds))}\n" in ran.err
 
 
 # ── the bundled Conductor ─────────────────────────────────────────────────────────────────────────

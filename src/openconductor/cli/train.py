@@ -23,13 +23,14 @@ from openconductor.errors import ConfigError
 from openconductor.evaluation.dry_run import missing_keys
 from openconductor.pool import simulated_pool
 from openconductor.training.checks import check_training, require_names
-from openconductor.training.train_config import UNTRIED, TrainConfig, load_train_config
+from openconductor.training.train_config import UNTRIED, TrainConfig, draw_seeds, load_train_config
 
 if TYPE_CHECKING:
     from openconductor.training.estimate import CallNeeds, ModelNeeds
 
 SEEDS = "1,2,3,4,5"
 JOBS = 2
+_MOST_DRAWN = 100
 
 _Record = dict[str, Any]
 
@@ -47,7 +48,11 @@ def train(  # noqa: PLR0913, PLR0917 - the options of a command
         Path | None, typer.Option("--study", help="A folder: train several seeds and controls.")
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option("--seeds", help=f"The study's seeds (default: {SEEDS}).")
+        str | None,
+        typer.Option(
+            "--seeds",
+            help=f"The study's seeds (default: {SEEDS}); drawn:10 draws ten from the recipe.",
+        ),
     ] = None,
     controls: Annotated[
         bool | None,
@@ -115,7 +120,7 @@ def _train(config: TrainConfig, folder: Path, resume: bool) -> _Record:
 def _study(
     config: TrainConfig, folder: Path, seeds: str | None, controls: bool | None, jobs: int | None
 ) -> _Record:
-    numbers = _read_seeds(SEEDS if seeds is None else seeds)
+    numbers = _read_seeds(SEEDS if seeds is None else seeds, config)
     require_names(config)
     with needing("train", "train"):
         from openconductor.training.study import study as run
@@ -130,12 +135,17 @@ def _study(
         )
 
 
-def _read_seeds(text: str) -> tuple[int, ...]:
+def _read_seeds(text: str, config: TrainConfig) -> tuple[int, ...]:
+    word, _, count = text.partition(":")
+    if word == "drawn" and count.isdecimal() and 0 < int(count) <= _MOST_DRAWN:
+        seeds = draw_seeds(config, int(count))
+        console.say(f"seeds drawn from the recipe: {','.join(map(str, seeds))}")
+        return seeds
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts) or len(set(parts)) != len(parts):
         raise ConfigError(
             f"--seeds: got {text!r}, expected different whole numbers with commas between them, "
-            "such as 1,2,3"
+            f"such as 1,2,3, or drawn:10 (at most drawn:{_MOST_DRAWN})"
         )
     return tuple(int(part) for part in parts)
 

@@ -23,6 +23,7 @@ from openconductor.gym.questions import (
     Split,
     draw_question,
     draw_questions,
+    draw_reading,
     is_readable,
     read_question,
 )
@@ -35,6 +36,7 @@ from openconductor.tasks.simulated import Plan, Simulation
 from openconductor.types import Problem, Question, Step, Workflow
 
 _CHAIN = ("opener", "middle", "closer")
+_FEWEST_READ, _MOST_READ = 2, 5  # operations of an exercise in reading
 
 
 class GymTask(Benchmark):
@@ -162,15 +164,26 @@ class GymSimulation(Simulation):
         rounds: int,
         cards: bool,
     ) -> Plan:
-        """Draw a question and a random workflow; in recursion every other turn follows a round."""
-        turn, kind = divmod(index, len(KINDS))
-        question = draw_question("train", KINDS[kind], rng)
-        workflow = sampling.random_workflow(rng, question, pool.ordinals, max_steps=max_steps)
+        """Draw a question and a random workflow; in recursion every other turn follows a round.
+
+        The last plan of a turn is an exercise in reading, where plans have two steps or more.
+        """
+        reads = max_steps >= _FEWEST_READ
+        turn, kind = divmod(index, len(KINDS) + reads)
         previous = None
-        if rounds > 1 and turn % 2:
-            previous = sampling.random_round(rng, question, pool.ordinals, max_steps=max_steps)
-            accepting = Workflow(())
-            workflow = rng.choice((workflow, accepting))
+        if kind == len(KINDS):
+            length = rng.randint(_FEWEST_READ, min(max_steps, _MOST_READ))
+            question = draw_reading(length, rng)
+            workflow = sampling.reading_workflow(rng, question, pool.ordinals)
+        else:
+            question = draw_question("train", KINDS[kind], rng)
+            workflow = sampling.random_workflow(
+                rng, question, pool.ordinals, max_steps=max_steps, skips=False
+            )
+            if rounds > 1 and turn % 2:
+                previous = sampling.random_round(rng, question, pool.ordinals, max_steps=max_steps)
+                accepting = Workflow(())
+                workflow = rng.choice((workflow, accepting))
         categories = sampling.draw_categories(rng, workflow, pool.cards) if cards else ()
         thought = sampling.write_thought(workflow, question, categories)
         return Plan(question.text, workflow, thought, previous)

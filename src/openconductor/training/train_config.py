@@ -6,7 +6,9 @@ recipe lists its differences.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import random
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -604,6 +606,16 @@ def install_command(package: str) -> str:
     return (
         f'pip install "openconductor[{package}]"' if package in EXTRAS else f"pip install {package}"
     )
+
+
+def draw_seeds(config: TrainConfig, count: int) -> tuple[int, ...]:
+    """Return different seeds that nobody chose: they follow from what the recipe sets.
+
+    Values that are equal to their defaults do not count, nor does the recipe's own seed.
+    """
+    values = config.model_dump(mode="json", exclude_defaults=True, exclude={"seed"})
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+    return tuple(random.Random(digest).sample(range(1000, 10000), count))
 
 
 def dump_train_config(config: TrainConfig) -> str:

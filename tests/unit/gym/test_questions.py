@@ -15,6 +15,7 @@ from openconductor.gym.questions import (
     compositions,
     draw_question,
     draw_questions,
+    draw_reading,
     read_question,
     split_of,
 )
@@ -49,6 +50,23 @@ def test_the_chains_of_a_split_are_held_out_from_the_others(length: int) -> None
         for question in draw_questions("test", 400, seed=0, mix={KINDS[length - 1]: 1.0})
     }
     assert drawn <= set(compositions(length, "test"))
+
+
+@pytest.mark.parametrize("length", [2, 3, 4, 5])
+def test_an_exercise_in_reading_is_not_held_out_and_has_no_three_in_a_row_that_are(
+    length: int,
+) -> None:
+    rng = random.Random(length)
+    held_out: set[tuple[str, ...]] = set()
+    for size in (2, 3):
+        held_out.update(compositions(size, "validation"), compositions(size, "test"))
+    drawn = {draw_reading(length, rng).composition for _ in range(1000)}
+    assert drawn.isdisjoint(held_out)
+    for names in drawn:
+        assert len(set(names)) == length
+        for start in range(length - 2):
+            assert names[start : start + 3] not in held_out
+    assert len(drawn) > len(compositions(min(length, 3), "train"))
 
 
 @pytest.mark.parametrize(

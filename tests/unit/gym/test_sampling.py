@@ -22,6 +22,7 @@ from openconductor.gym.workers import LOST, gym_pool
 from openconductor.gym.world import asks_to_compare, find_operations, write_value
 from openconductor.parser import parse_workflow, validate_workflow
 from openconductor.prompt import render_workflow
+from openconductor.tasks.gym import GYM
 from openconductor.types import Workflow
 
 QUESTIONS = draw_questions("train", 40, seed=0)
@@ -102,3 +103,39 @@ def test_a_round_to_follow_says_nothing_about_its_workflow() -> None:
             assert before.answer.count(" ") == right.count(" ")
             answers["wrong"] += 1
     assert_uniform(answers, ("right", "wrong", "lost"), 0.04)
+
+
+def test_one_plan_in_five_of_a_cold_start_names_a_chain_of_any_length_in_its_order() -> None:
+    rng, pool, workers, lengths = random.Random(7), gym_pool(), Counter[object](), Counter[object]()
+    for index in range(4, 2000, 5):
+        plan = GYM.draw_plan(rng, index, pool, max_steps=5, rounds=1, cards=False)
+        asked = [operation for operation, _ in find_operations(plan.question)]
+        planned = [find_operations(step.subtask) for step in plan.workflow]
+        assert [operation for ((operation, _),) in planned] == asked
+        workers.update(step.worker for step in plan.workflow)
+        lengths[len(asked)] += 1
+    assert_uniform(workers, range(8), 0.04)
+    assert_uniform(lengths, (2, 3, 4, 5), 0.05)
+
+
+def test_no_plan_of_a_cold_start_skips_an_operation() -> None:
+    rng, pool, steps = random.Random(9), gym_pool(), Counter[int]()
+    for index in range(2000):
+        plan = GYM.draw_plan(rng, index, pool, max_steps=5, rounds=1, cards=False)
+        asked = [operation for operation, _ in find_operations(plan.question)]
+        planned = [find_operations(step.subtask) for step in plan.workflow]
+        if all(len(named) == 1 for named in planned):
+            assert [operation for ((operation, _),) in planned] == asked[: len(planned)]
+            steps[len(planned)] += 1
+    assert set(steps) == {1, 2, 3, 4, 5}
+
+
+@pytest.mark.parametrize("max_steps", [1, 2, 3, 4, 5])
+def test_a_cold_start_reads_no_longer_chain_than_a_plan_has_steps(max_steps: int) -> None:
+    rng, pool = random.Random(8), gym_pool()
+    lengths: set[int] = set()
+    for index in range(200):
+        plan = GYM.draw_plan(rng, index, pool, max_steps=max_steps, rounds=2, cards=True)
+        assert len(plan.workflow) <= max_steps
+        lengths.add(len(find_operations(plan.question)))
+    assert max(lengths) == max(max_steps, 3)

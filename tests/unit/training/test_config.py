@@ -12,6 +12,7 @@ from openconductor.tasks import load_task
 from openconductor.training.train_config import (
     TrainConfig,
     differences,
+    draw_seeds,
     dump_train_config,
     load_train_config,
 )
@@ -107,6 +108,18 @@ def test_two_recipes_differ_where_a_value_does() -> None:
     here = load_train_config(RECIPES / "gym.toml", ["seed=2", "imitate.anchor=0.2"])
     assert differences(there, here) == "seed: 1 there, 2 here, imitate.anchor: 0.1 there, 0.2 here"
     assert differences(there, there) == ""
+
+
+def test_drawn_seeds_follow_from_what_a_recipe_sets_and_from_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text('pool = "gym"\ndata = { task = "gym" }\n', "utf-8")
+
+    def draw(*changes: str) -> tuple[int, ...]:
+        return draw_seeds(load_train_config(path, changes), 10)
+
+    assert len(set(draw())) == 10
+    assert draw("seed=9", "rollout.max_steps=5") == draw(), "5 is the default"
+    assert draw("rollout.max_steps=4") != draw()
 
 
 def test_the_gyms_cold_start_reads_the_cards_of_its_own_workers_alone() -> None:
