@@ -184,7 +184,9 @@ def _draw(names: Sequence[str], rng: random.Random, *, smudged: bool = False) ->
     """Draw a question that asks for these operations."""
     numbers = rng.sample(range(2, LARGEST + 1), rng.choice(_LENGTHS))
     value = tuple(str(number) for number in numbers)
-    operations = tuple((OPERATIONS[name], rng.choice(WORDINGS)) for name in names)
+    operations: list[tuple[Operation, Wording]] = []
+    for name in names:
+        operations.append((OPERATIONS[name], rng.choice(WORDINGS)))
     phrases = [operation.phrase(wording) for operation, wording in operations]
     joiner = rng.choice(JOINERS)
     subject = write_value(value)
@@ -192,7 +194,7 @@ def _draw(names: Sequence[str], rng: random.Random, *, smudged: bool = False) ->
         subject = f"{SMUDGED} {subject}"
     opener = rng.choice(OPENERS)
     text = f"{opener} {subject}, {joiner.join(phrases)}."
-    return GymQuestion(text, value, operations, smudged)
+    return GymQuestion(text, value, tuple(operations), smudged)
 
 
 def draw_question(split: Split, kind: Kind, rng: random.Random) -> GymQuestion:
