@@ -285,11 +285,14 @@ def random_plan(
     """Return a valid workflow for any question, and a thought; all choices are drawn uniformly.
 
     The last of several steps always sees some: else they were for nothing, and a worker that puts
-    answers together would look bad before access is learnt. The steps share out the ``parts`` of
-    the question in order; steps that are left over get instructions that fit any question.
+    answers together would look bad before access is learnt. Where a question has ``parts``, there
+    are no more steps than parts, and they share them out in order.
     """
-    size = rng.randint(1, config.rollout.max_steps)
-    shares = _share_out(parts, size)
+    most = config.rollout.max_steps
+    if parts:
+        most = min(most, len(parts))
+    size = rng.randint(1, most)
+    shares = [*parts[: size - 1], ", then ".join(parts[size - 1 :])]
     steps: list[Step] = []
     for index in range(size):
         access: Access = ()
@@ -297,20 +300,13 @@ def random_plan(
             seen = sorted(rng.sample(range(index), rng.randint(1, index)))
             access = "all" if config.prompt.access == "binary" else tuple(seen)
         worker = rng.choice(list(pool.ordinals))
-        if index < len(shares):
+        if parts:
             subtask = shares[index]
         else:
             subtask = rng.choice(LATER if access else FIRST)
         steps.append(Step(worker, subtask, access))
     thought = rng.choice(THOUGHTS).format(count_steps(size))
     return Workflow(tuple(steps)), thought
-
-
-def _share_out(parts: Sequence[str], size: int) -> list[str]:
-    """Return the parts for as many steps at most; the last step has all that are left."""
-    if size >= len(parts):
-        return list(parts)
-    return [*parts[: size - 1], ", then ".join(parts[size - 1 :])]
 
 
 def shaped_plan(

@@ -75,13 +75,11 @@ def test_a_random_plan_is_valid_for_any_pool_and_favours_no_worker(access: str) 
 
 def test_the_steps_of_a_random_plan_share_out_the_parts_of_a_question_in_order() -> None:
     parts = ["Sort them", "Reverse them"]
-    shares: dict[int, set[tuple[str, ...]]] = {}
-    for seed in range(200):
+    shares: set[tuple[str, ...]] = set()
+    for seed in range(50):
         plan, _ = random_plan(random.Random(seed), gym_pool(1), config_of("index"), parts)
-        subtasks = tuple(step.subtask for step in plan)
-        shares.setdefault(len(plan), set()).add(subtasks[:2])
-    assert shares[1] == {("Sort them, then Reverse them",)}
-    assert shares[2] == shares[3] == shares[4] == {tuple(parts)}
+        shares.add(tuple(step.subtask for step in plan))
+    assert shares == {tuple(parts), ("Sort them, then Reverse them",)}
 
 
 def test_a_cold_start_names_the_parts_that_the_task_knows() -> None:
