@@ -183,9 +183,11 @@ def test_without_the_extra_the_command_that_installs_it_is_named(
 ) -> None:
     monkeypatch.delitem(sys.modules, "openconductor.traces.tracer", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
-    assert main(["ask", EXAMPLE, "--traces"]) == 2
-    said = capsys.readouterr().err
-    assert "openconductor[otel]" in said.replace("\n", "")
+    for command, code in ((["ask", EXAMPLE], 2), (["serve", "--dry-run"], 1)):
+        assert main([*command, "--traces"]) == code
+        captured = capsys.readouterr()
+        said = (captured.err + captured.out).replace("\n", "")
+        assert "openconductor[otel]" in said
 
 
 def test_nothing_of_opentelemetry_is_loaded_unless_traces_are_on(tmp_path: Path) -> None:

@@ -242,6 +242,7 @@ def _dry_run(config: ServeConfig, where: str, *, offline: bool) -> None:
     if find_spec("starlette") is None:
         install = "pip install 'openconductor[serve]'"
         checklist.wrong("packages", f"the extra serve is not installed: {install}")
+    checklist.attempt("traces", partial(_check_traces, config))
     what = "run" if config.run else "conductor"
     offer = checklist.attempt(what, lambda: _make_offer(config, where))
     if offer is not None:
@@ -251,6 +252,11 @@ def _dry_run(config: ServeConfig, where: str, *, offline: bool) -> None:
     _check_port(config, checklist)
     console.show_checks(checklist.checks)
     console.finish_checks(checklist, offline=offline)
+
+
+def _check_traces(config: ServeConfig) -> None:
+    with open_traces(config.traces):
+        pass
 
 
 def _check_offer(config: ServeConfig, offer: _Offer, where: str, checklist: Checklist) -> None:
