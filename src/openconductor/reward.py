@@ -19,7 +19,6 @@ import statistics
 from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from decimal import Decimal
-from functools import partial
 from typing import cast
 
 from openconductor.config import shorten
@@ -249,19 +248,23 @@ async def _call_value(
     return worth
 
 
+_MOST_LOST = 0.49  # of a right answer's reward of 1; a wrong one has 0.5
+
+
 def priced_rewards(
     group: Sequence[Scored],
     *,
     dollars: float = 0.0,
     seconds: float = 0.0,
     answers: float = 0.0,
+    free_answers: int = 0,
     merging: Container[int] = (),
 ) -> list[float | None]:
     """Return the rewards of one question's completions; right answers lose by what they cost.
 
-    Each cost takes half its weight at the mean of the right answers, and all of it from twice the
-    mean on. With weights that add up to less than a half, a right answer is worth more than a wrong
-    one, whatever it cost.
+    Dollars and seconds take half their weight at the mean of the right answers, and all of it from
+    twice the mean on. Workers' answers take the same each. A right answer loses less than a half in
+    all, so it is worth more than a wrong one.
 
     Args:
         group: completions of one question.
@@ -269,13 +272,13 @@ def priced_rewards(
             (``answered_dollars``).
         seconds: the weight of how long the steps took that waited for each other
             (``waited_seconds``).
-        answers: the weight of how many answers of workers it took (``count_answers``).
+        answers: what each answer of a worker takes (``count_answers``).
+        free_answers: how many of them take nothing.
         merging: the workers whose answers are not counted.
     """
     costs: list[tuple[float, Callable[[Episode], float]]] = [
         (dollars, answered_dollars),
         (seconds, waited_seconds),
-        (answers, partial(count_answers, merging=merging)),
     ]
     rewards = [scored.reward for scored in group]
     right = [place for place, reward in enumerate(rewards) if reward == 1]
@@ -288,7 +291,9 @@ def priced_rewards(
         for place in right:
             lost[place] += weight * _cost_share(cost[place], mean)
     for place in right:
-        rewards[place] = 1 - lost[place]
+        paid = count_answers(group[place].episode, merging) - free_answers
+        lost[place] += answers * max(0, paid)
+        rewards[place] = 1 - min(lost[place], _MOST_LOST)
     return rewards
 
 

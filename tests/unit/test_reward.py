@@ -354,11 +354,14 @@ def test_answers_of_all_rounds_are_counted_but_for_those_of_workers_that_merge()
     both = Scored(1.0, replace(first.episode, rounds=rounds), first.grade)
     assert count_answers(both.episode) == 3
     assert count_answers(both.episode, merging=[0]) == 0
-    assert priced_rewards([both, second], answers=0.2) == pytest.approx([0.85, 0.95])
+    assert priced_rewards([both, second], answers=0.1) == pytest.approx([0.7, 0.9])
+    group = [both, second, paid(0.5, ("1", 1))]
+    assert priced_rewards(group, answers=0.1, free_answers=2) == pytest.approx([0.9, 1.0, 0.5])
 
 
 def test_a_right_answer_is_worth_more_than_a_wrong_one_whatever_it_cost() -> None:
     group = [paid(1.0, ("100", 100)), *[paid(1.0, ("0", 0))] * 7]
     assert priced_rewards(group, dollars=0.24, seconds=0.24)[0] == pytest.approx(0.52)
+    assert priced_rewards(group[:1], dollars=0.3, answers=0.4)[0] == pytest.approx(0.51)
     free = [paid(1.0, ("0", 0))] * 2
     assert priced_rewards(free, dollars=0.4, seconds=0.0) == [1.0, 1.0]

@@ -335,7 +335,10 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
             scored = self._score_second_rounds(samples)
         kinds = [kind_of(sample.problem, again=number > 0) for sample, number in samples]
         group = self.config.rollout.completions
-        return self.rewards.finish(scored, kinds, self.iteration, group=group)
+        rewards = self.rewards.finish(scored, kinds, self.iteration, group=group)
+        if self.config.rollout.credit == "episode":
+            return credit_episodes(rewards, [number for _, number in samples], group)
+        return rewards
 
     def _score_second_rounds(self, samples: Sequence[tuple[Sampled, int]]) -> list[Scored]:
         """Return the scores of both rounds, in the batch's order; those of the first are known."""
@@ -348,6 +351,20 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
         firsts = iter(self.first_rounds)
         seconds = iter(self.rewards.score(after, self.iteration, phase=", round 1"))
         return [next(seconds) if number else next(firsts) for _, number in samples]
+
+
+def credit_episodes(
+    rewards: Sequence[float | None], rounds: Sequence[int], group: int
+) -> list[float | None]:
+    """Return the rewards, where first rounds (0) have those of the second rounds behind them.
+
+    A question has ``group`` first rounds, then as many second ones in the same order.
+    """
+    credited: list[float | None] = []
+    for place, number in enumerate(rounds):
+        decisive = place if number else place + group
+        credited.append(rewards[decisive])
+    return credited
 
 
 def _finite(value: float | None) -> float | None:

@@ -266,7 +266,7 @@ class _Referee:
         )
         worth = [1.0] * len(rewards)
         decisive = list(range(len(rewards)))
-        if self._config.imitate.credit == "episode":
+        if self._config.rollout.credit == "episode":
             decisive = [self._second.get(place, place) for place in decisive]
         if self._config.reward.priced:
             ends = [self._scored[place] for place in decisive]

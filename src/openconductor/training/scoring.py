@@ -344,6 +344,7 @@ class Rewards:
             dollars=prices.dollars,
             seconds=prices.seconds,
             answers=prices.answers,
+            free_answers=prices.free_answers,
             merging=[ordinal for ordinal, worker in self.setup.pool if worker.resolved.merges],
         )
 

@@ -192,9 +192,6 @@ class ImitateConfig(SupervisedConfig):
             so more than 1 keeps shapes in play that pay only once routing is known.
         contested: True skips questions that every completion got right, because they do not show
             which plan is better.
-        credit: what decides whether a first round is learnt, in recursion: its own answer
-            (``round``), or the one with which the episode ends (``episode``), so that a cheap first
-            round is worth its place where a second one corrects it.
     """
 
     section: ClassVar[str] = "imitate"
@@ -209,7 +206,6 @@ class ImitateConfig(SupervisedConfig):
     anchor: Fraction = 0.1
     explore: Annotated[float, Field(ge=1.0)] = 1.0
     contested: bool = False
-    credit: Literal["round", "episode"] = "round"
 
     @model_validator(mode="after")
     def _check_sharpen(self) -> Self:
@@ -259,6 +255,9 @@ class RolloutConfig(_Section):
             is shown a first round of the same question.
         first_round: the weight of the first rounds' advantages, which are normalised apart from the
             second rounds'.
+        credit: what a first round is rewarded for, in recursion: its own answer (``round``), or the
+            one with which the episode ends (``episode``), so that a cheap first round is worth its
+            place where a second one corrects it.
     """
 
     iterations: NonNegative = 200
@@ -274,6 +273,7 @@ class RolloutConfig(_Section):
     offered: tuple[()] | tuple[Positive, Positive] = ()
     rounds: Literal[1, 2] = 1
     first_round: Fraction = 0.25
+    credit: Literal["round", "episode"] = "round"
 
     @property
     def batch(self) -> int:
@@ -285,6 +285,8 @@ class RolloutConfig(_Section):
         even = self.rounds == 1 or self.questions % 2 == 0
         expected = "an even number with rollout.rounds = 2"
         _require(even, "rollout.questions", self.questions, expected)
+        follows = self.credit == "round" or self.rounds == 2
+        _require(follows, "rollout.credit", self.credit, "round with rollout.rounds = 1")
         ordered = not self.offered or self.offered[0] <= self.offered[1]
         _require(ordered, "rollout.offered", self.offered, "the fewest first")
         return self
@@ -303,10 +305,12 @@ class RewardConfig(_Section):
             workflow. ``accepted``: nothing teaches the model to stop there.
         undecided: the reward of an answer that its grader cannot decide: 0.5 (``wrong``), or none
             (``masked``). A grader that fails always masks.
-        dollars, seconds, answers: the share of its reward that a right answer may lose for what it
-            cost, how long it took, and how many workers' answers it took over all rounds
-            (``priced_rewards``); less than a half together, so that right is worth more than cheap.
-            Imitation learns right workflows in proportion to what is left of their rewards.
+        dollars, seconds: the share of its reward that a right answer may lose for what it cost and
+            how long it took (``priced_rewards``); less than a half together, so that right is worth
+            more than cheap. Imitation learns right workflows in proportion to what is left of their
+            rewards.
+        answers, free_answers: what a right answer loses for each worker's answer of all rounds
+            beyond so many.
         judge: the name of a worker of the pool that decides free-form answers which the rules
             cannot; what it leaves open is masked. "": none.
         function: another reward for GRPO, ``module:attribute`` of a function (problem, episode,
@@ -321,6 +325,7 @@ class RewardConfig(_Section):
     dollars: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.0
     seconds: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.0
     answers: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.0
+    free_answers: NonNegative = 0
     judge: str = ""
     function: str = ""
 
