@@ -325,6 +325,12 @@ def skills_of(table: ReplayTable) -> dict[tuple[str, str], float]:
     return skills
 
 
+def weigh_vote(skill: float) -> float:
+    """Return the log odds of a model being right against it choosing one certain wrong letter."""
+    skill = min(max(skill, 0.01), 0.99)
+    return math.log(skill / (1 - skill) * OTHERS)
+
+
 # ── workers ───────────────────────────────────────────────────────────────────────────────────────
 def answer_text(model: str, recorded: Recorded) -> str:
     """Return a recorded answer as a worker says it."""
@@ -430,11 +436,10 @@ class ReplayPoolProvider(Provider):
         for model, letter in letters.items():
             overall = self._skills.get((model, ""), 0.5)
             skill = self._skills.get((model, row["category"]), overall)
-            skill = min(max(skill, 0.01), 0.99)
             if self._name == "vote":
                 weights[letter] += 1
             elif self._name == "weighted_vote":
-                weights[letter] += math.log(skill / (1 - skill) * OTHERS)
+                weights[letter] += weigh_vote(skill)
             else:
                 weights[letter] = max(weights[letter], skill)
 
