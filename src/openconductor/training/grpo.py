@@ -358,11 +358,13 @@ def credit_episodes(
 ) -> list[float | None]:
     """Return the rewards, where first rounds (0) have those of the second rounds behind them.
 
-    A question has ``group`` first rounds, then as many second ones in the same order.
+    A question has ``group`` first rounds, then as many second ones in the same order. An invalid
+    first round keeps its reward of 0: else it would be a free one, and the form would be unlearnt.
     """
     credited: list[float | None] = []
     for place, number in enumerate(rounds):
-        decisive = place if number else place + group
+        is_valid_first = number == 0 and rewards[place] != 0
+        decisive = place + group if is_valid_first else place
         credited.append(rewards[decisive])
     return credited
 

@@ -129,10 +129,10 @@ def test_in_recursion_each_question_has_two_rows(make_setup: MakeSetup) -> None:
     assert [(row["problem"], row["round"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
-def test_a_first_round_is_credited_with_the_second_round_behind_it() -> None:
-    rewards = [0.5, 0.5, 0.9, None, 1.0, 0.5, 0.5, 0.8]
+def test_a_valid_first_round_is_credited_with_the_second_round_behind_it() -> None:
+    rewards = [0.5, 0.5, 0.9, None, 1.0, 0.0, 0.5, 0.8]
     rounds = [0, 0, 1, 1] * 2
-    credited = [0.9, None, 0.9, None, 0.5, 0.8, 0.5, 0.8]
+    credited = [0.9, None, 0.9, None, 0.5, 0.0, 0.5, 0.8]
     assert grpo.credit_episodes(rewards, rounds, group=2) == credited
 
 
