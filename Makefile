@@ -18,7 +18,7 @@ TEST_JOBS ?= 2
 ALONE := $(shell grep -rl --include='*.py' 'pytest.mark.alone' tests)
 # pytest ends with 5 where TEST_FLAGS choose none of its tests.
 NONE_CHOSEN := [ $$? = 5 ]
-BENCH ?= orchestration load providers journal faults sandbox evaluation grading serving
+BENCH ?= orchestration load providers journal faults sandbox evaluation grading serving pages
 BIN := $(VENV)/bin
 # constraints.txt holds the versions that development and the tests use. To upgrade one: change its line, then
 # `make check test learn`; what moved a score goes into CHANGELOG.md under Scores. constraints-vllm.txt (the extra vllm)

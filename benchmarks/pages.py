@@ -4,7 +4,8 @@
 
 The store has episodes of one planned step, every hundredth of four rounds with five steps each, and
 fifty that have not ended. With ``--store`` it is kept in a file, and made only if that is missing.
-Requests are handed to the ASGI app without a network; CPU is that of the whole process.
+A process of ``openconductor serve --ui`` answers over loopback; the CPU is the server's own, as
+Linux counts it for each of its threads.
 
 - bars: a page has at most 200 kB; the median page costs at most 20 times the CPU of ``/health``;
   reading all of them adds at most 50 MB to the process.
@@ -14,8 +15,11 @@ Requests are handed to the ASGI app without a network; CPU is that of the whole 
 from __future__ import annotations
 
 import asyncio
-import resource
+import http.client
+import re
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -29,19 +33,22 @@ from benchmarks import results
 
 from openconductor import Conductor, Step, Worker, WorkerPool, Workflow
 from openconductor.events import Answered, Asked, Event
-from openconductor.serving.app import build_app
-from openconductor.serving.gateway import Gateway
-from openconductor.serving.key_ring import KeyRing
-from openconductor.serving.serve_config import ServeConfig
-from openconductor.store import EpisodeFilter, Journal, open_store
+from openconductor.store import (
+    SERVED,
+    EpisodeFilter,
+    Journal,
+    StoreReader,
+    open_store,
+    read_store,
+)
 from openconductor.testing import Scripted
 from openconductor.types import Completion, Price, Usage
-from openconductor.ui.door import Door
 from openconductor.ui.site import EPISODE_POLL_S
 
 PAGE_BYTES = 200_000
 TIMES_HEALTH = 20.0
 MEGABYTES = 50.0
+LIVE_SHARE = 0.1
 RUNNING = 50
 BATCH = 2_000
 WORDS = "the sum of both halves is an integer, which the second way of counting confirms; "
@@ -91,88 +98,79 @@ def renamed(events: Sequence[Event], number: int) -> list[Event]:
     return copies
 
 
+def put_served(store: Journal, events: Sequence[Event]) -> None:
+    """Keep an episode as a server without keys does."""
+    store.put_episode(events)
+    record = {"key": "", "model": "conductor", "began": 0.0, "charged": "0"}
+    store.put_record(f"{SERVED}{events[0].episode}", record, texts=False)
+
+
 async def fill(store: Journal, episodes: int) -> None:
     """Write so many episodes, and some that have not ended."""
     small, large = await recorded(SMALL, 1), await recorded(LARGE, 4)
     for number in range(episodes):
-        store.put_episode(renamed(large if number % 100 == 0 else small, number))
+        put_served(store, renamed(large if number % 100 == 0 else small, number))
         if number % BATCH == 0:
             await store.wait_durable()
     for number in range(RUNNING):
-        store.put_episode(renamed(large, number)[:20])
+        put_served(store, renamed(large, number)[:20])
     await store.wait_durable()
 
 
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────
-class Client:
-    """Sends requests to an ASGI app, as a browser with a session."""
+class Server:
+    """``openconductor serve --ui`` as a process, and a browser's connection to it."""
 
-    def __init__(self, app: Any, cookie: str) -> None:
-        self._app = app
-        self._cookie = cookie
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stderr is not None
+        link = None
+        while link is None:
+            line = process.stderr.readline()
+            assert line, "the server ended"
+            link = re.search(r"http://127.0.0.1:(\d+)/\S+#token=(\S+)", line)
+        self._folder = Path(f"/proc/{process.pid}")
+        self._connection = http.client.HTTPConnection("127.0.0.1", int(link[1]))
+        origin = f"http://127.0.0.1:{link[1]}"
+        form = f"token={link[2]}"
+        time.sleep(1)  # it listens soon after it has said so
+        self._connection.request("POST", "/ui/session", form, {"origin": origin})
+        answer = self._connection.getresponse()
+        answer.read()
+        self._cookie = (answer.getheader("set-cookie") or "").partition(";")[0]
 
-    async def get(self, address: str) -> tuple[int, bytes]:
-        """Return the status and the body of an address."""
-        path, _, query = address.partition("?")
-        headers = [(b"host", b"127.0.0.1:1"), (b"cookie", self._cookie.encode())]
-        scope = {
-            "type": "http",
-            "method": "GET",
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": query.encode(),
-            "root_path": "",
-            "headers": headers,
-            "scheme": "http",
-            "server": ("127.0.0.1", 1),
-            "client": ("127.0.0.1", 2),
-            "http_version": "1.1",
-        }
-        status, body = 0, b""
+    def get(self, address: str) -> bytes:
+        """Return the body of an address."""
+        self._connection.request("GET", address, headers={"cookie": self._cookie})
+        answer = self._connection.getresponse()
+        body = answer.read()
+        assert answer.status == 200, (address, answer.status)
+        return body
 
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": b"", "more_body": False}
+    def cpu(self) -> float:
+        """Return the CPU that the server has used, in milliseconds."""
+        nanoseconds = 0
+        for task in (self._folder / "task").iterdir():
+            nanoseconds += int((task / "schedstat").read_text().split()[0])
+        return nanoseconds / 1e6
 
-        async def send(message: Any) -> None:
-            nonlocal status, body
-            status = message.get("status", status)
-            body += message.get("body", b"")
+    def megabytes(self) -> float:
+        """Return the largest memory that the server has had."""
+        status = (self._folder / "status").read_text()
+        return int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) / 1024
 
-        await self._app(scope, receive, send)
-        return status, body
-
-
-async def cost_of(client: Client, address: str, repeats: int) -> dict[str, Any]:
-    """Return the bytes of an address, and the median of its CPU in milliseconds."""
-    seconds: list[float] = []
-    size = 0
-    for _ in range(repeats):
-        began = time.process_time()
-        status, body = await client.get(address)
-        seconds.append(time.process_time() - began)
-        assert status == 200, (address, status)
-        size = len(body)
-    return {"bytes": size, "ms": round(1000 * statistics.median(seconds), 2)}
+    def cost_of(self, address: str) -> float:
+        """Return the CPU that an address takes once, in milliseconds."""
+        began = self.cpu()
+        self.get(address)
+        return self.cpu() - began
 
 
-def megabytes() -> float:
-    """Return the largest memory that the process has had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-async def measure(store: Journal, repeats: int) -> dict[str, Any]:
-    asked = conductor(SMALL, 1)
-    gateway = Gateway(asked.pool, store, {"conductor": asked})
-    door = Door(1)
-    app = build_app(gateway, KeyRing(()), ServeConfig(log_level="error"), door)
-    session = door.exchange(token=door.new_token(None))
-    client = Client(app, f"{door.cookie}={session}")
-    large = next(line for line in store.lines(limit=500) if line.rounds == 4)
-    small = next(line for line in store.lines(limit=500) if line.rounds == 1)
-    other = next(line for line in store.lines(offset=200, limit=500) if line.rounds == 4)
-    total = len(store.lines(limit=10**9))
-    episode = f"/ui/episodes/{large.id}"
-    addresses = {
+def addresses_of(store: StoreReader, total: int) -> dict[str, str]:
+    """Return the addresses that are measured, by name."""
+    lines = store.lines(limit=500)
+    large, other = [line.id for line in lines if line.rounds == 4 and line.seconds is not None][:2]
+    small = next(line.id for line in lines if line.rounds == 1)
+    return {
         "health": "/health",
         "list": "/ui/episodes",
         "list as JSON": "/ui/episodes.json",
@@ -181,34 +179,47 @@ async def measure(store: Journal, repeats: int) -> dict[str, Any]:
         "list of failures": "/ui/episodes?outcome=failed",
         "list of a worker": "/ui/episodes?worker=opus",
         "list of a text": "/ui/episodes?text=Question+77",
-        "episode of one step": f"/ui/episodes/{small.id}",
-        "episode of 4 x 5 steps": episode,
-        "part": f"{episode}/parts/3-4",
-        "two side by side": f"/ui/compare?id={large.id}&id={other.id}",
+        "episode of one step": f"/ui/episodes/{small}",
+        "episode of 4 x 5 steps": f"/ui/episodes/{large}",
+        "part": f"/ui/episodes/{large}/parts/3-4",
+        "two side by side": f"/ui/compare?id={large}&id={other}",
     }
-    for address in addresses.values():
-        await client.get(address)
-    before = megabytes()
-    found = {name: await cost_of(client, address, repeats) for name, address in addresses.items()}
-    grown = megabytes() - before
-    health = found["health"]["ms"]
-    for figures in found.values():
-        figures["times health"] = round(figures["ms"] / health, 1)
+
+
+def measure(path: Path, repeats: int) -> dict[str, Any]:
+    words = ["serve", "--ui", "--port", "8397", "--log-level", "warning", "--journal", str(path)]
+    command = [sys.executable, "-m", "openconductor", *words]
+    with read_store(path) as store, results.process(*command, stderr=subprocess.PIPE) as process:
+        total = len(store.lines(limit=10**9))
+        addresses = addresses_of(store, total)
+        server = Server(process)
+        for address in addresses.values():
+            server.get(address)
+        before = server.megabytes()
+        spent: dict[str, list[float]] = {name: [] for name in addresses}
+        for _ in range(repeats):  # in turn, so that the machine's load falls on all alike
+            for name, address in addresses.items():
+                spent[name].append(server.cost_of(address))
+        sizes = {name: len(server.get(address)) for name, address in addresses.items()}
+        grown = server.megabytes() - before
+        share = live_share(store)
+    medians = {name: statistics.median(costs) for name, costs in spent.items()}
+    found: dict[str, dict[str, Any]] = {}
+    for name, milliseconds in medians.items():
+        times = round(milliseconds / medians["health"], 1)
+        found[name] = {"bytes": sizes[name], "ms": round(milliseconds, 2), "times health": times}
     pages = [figures for name, figures in found.items() if name != "health"]
+    median = statistics.median(page["times health"] for page in pages)
     bars = [
         results.at_most("largest page, bytes", max(page["bytes"] for page in pages), PAGE_BYTES),
-        results.at_most(
-            "median page, times /health",
-            statistics.median(page["times health"] for page in pages),
-            TIMES_HEALTH,
-        ),
+        results.at_most("median page, times /health", median, TIMES_HEALTH),
         results.at_most("memory added, MB", grown, MEGABYTES),
-        results.at_most("50 live episodes, share of a core", live_share(store), 0.1),
+        results.at_most("50 live episodes, share of a core", share, LIVE_SHARE),
     ]
     return {"bars": bars, "episodes": total, "pages": found, **results.machine()}
 
 
-def live_share(store: Journal) -> float:
+def live_share(store: StoreReader) -> float:
     """Return the share of a core that it takes to look for changes of 50 episodes."""
     running = [line.id for line in store.lines(EpisodeFilter(outcome="unfinished"))]
     assert len(running) == RUNNING
@@ -231,7 +242,7 @@ async def main() -> None:
             assert isinstance(store, Journal)
             if is_new:
                 await fill(store, options.episodes)
-            results.show(await measure(store, options.repeats), as_json=options.json)
+        results.show(measure(path, options.repeats), as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -158,6 +158,18 @@ def test_a_permalink_opens_its_part(visit, kinds) -> None:
     page.close()
 
 
+def test_a_link_that_is_pasted_into_the_page_for_strangers_opens_it(browser, kinds) -> None:
+    with viewed(Path(kinds["path"])) as link:
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(link.partition("#")[0])
+        page.wait_for_selector("text=Open the link")
+        page.goto(link)
+        page.wait_for_selector("h1:has-text('Episodes')")
+        assert "token" not in page.url
+        context.close()
+
+
 @pytest.mark.slow
 def test_everything_can_be_done_by_keys(visit, kinds) -> None:
     page = visit.goto("/episodes")

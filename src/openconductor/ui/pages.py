@@ -148,6 +148,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        auto_reload=False,
     )
     environment.filters.update(_FILTERS)
     environment.globals.update(_GLOBALS)

@@ -91,13 +91,13 @@ class Page:
         template: its name.
         title: the page's.
         values: what the template shows.
-        json: JSON's types.
+        data: returns the same in JSON's types.
     """
 
     template: str
     title: str
     values: Mapping[str, object]
-    json: object
+    data: Callable[[], object]
 
 
 class Site:
@@ -242,7 +242,7 @@ class Site:
 
         async def as_data(request: Request) -> Response:
             page = await asyncio.to_thread(make, request, self._visitor(request))
-            return _as_json(page.json)
+            return _as_json(await asyncio.to_thread(page.data))
 
         return [Route(f"{path}.json", as_data), Route(path, as_page)]
 
@@ -270,7 +270,7 @@ class Site:
                 here += f"?{request.url.query}"
         template = "enter" if problem.status == 401 else "problem"
         title = _TITLES.get(problem.status, "That did not work")
-        page = Page(template, title, {"detail": problem.detail, "here": here}, None)
+        page = Page(template, title, {"detail": problem.detail, "here": here}, dict)
         visitor = self._door.visitor(request.headers, request.cookies)
         return self._html(page, request, visitor, problem.status)
 
@@ -300,12 +300,15 @@ class Site:
             "errors": ERRORS,
             "version": _version(shown),
         }
-        data = {
-            "episodes": [line_json(line) for line in shown],
-            "page": listing.page,
-            "more": len(lines) > PAGE,
-            "problems": listing.problems,
-        }
+
+        def data() -> object:
+            return {
+                "episodes": [line_json(line) for line in shown],
+                "page": listing.page,
+                "more": len(lines) > PAGE,
+                "problems": listing.problems,
+            }
+
         return Page("episodes", "Episodes", values, data)
 
     async def _csv(self, request: Request) -> Response:
@@ -332,10 +335,13 @@ class Site:
         """Show one episode."""
         line, stored = self._find(request.path_params["identifier"], visitor)
         values = self._episode_values(line, stored, request)
-        data = episode_json(stored, stored.workers)
-        data |= {name: values[name] for name in ("curl", "python")}
-        data |= {"outcome": line.outcome, "started": line.started}
-        data |= {"key": line.key, "model": line.model}
+
+        def data() -> object:
+            form = episode_json(stored, stored.workers)
+            form |= {name: values[name] for name in ("curl", "python")}
+            form |= {"outcome": line.outcome, "started": line.started}
+            return form | {"key": line.key, "model": line.model}
+
         return Page("episode", _title(line), values, data)
 
     def _episode_values(
@@ -384,7 +390,7 @@ class Site:
             "exported": False,
             "most_messages": _MOST_MESSAGES,
         }
-        return Page("part", f"{part.title}: {part.name}", values, _part_json(part))
+        return Page("part", f"{part.title}: {part.name}", values, lambda: _part_json(part))
 
     async def _export(self, request: Request) -> Response:
         """Answer with the episode as one HTML file that needs no other."""
@@ -416,12 +422,14 @@ class Site:
                     "rounds": rounds,
                 }
             )
-        data = {
-            "episodes": [
+
+        def data() -> object:
+            forms = [
                 {**line_json(line), **episode_json(stored, stored.workers)}
                 for line, stored in found
             ]
-        }
+            return {"episodes": forms}
+
         texts = sum(count_texts(rounds_of(stored)) for _, stored in found)
         values = {"sides": sides, "cut": Texts(texts)}
         return Page("compare", "Two episodes side by side", values, data)

@@ -23,10 +23,10 @@ async function load(address) {
 // ── enter: the token stands in the fragment, which a browser sends to nobody ──
 async function enter() {
   const place = $("#enter");
-  if (!place) return;
   const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (token) history.replaceState(null, "", location.pathname + location.search);
+  if (!place) return;
   if (token) {
-    history.replaceState(null, "", location.pathname + location.search);
     const form = $("form[action$='/session']", place);
     form.elements.token.value = token;
     if (form.elements.key) form.elements.key.required = false;
@@ -186,6 +186,12 @@ function move(by) {
 
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden && $("[data-live]")) refresh();
+});
+
+// A link that is pasted into a page that is open already changes the fragment only.
+addEventListener("hashchange", () => {
+  enter();
+  openFromAddress();
 });
 
 enter();
