@@ -52,7 +52,7 @@ BUDGET = {
     "ui": 6_437,
 }
 TOTAL_NODES = 243_532
-TEST_NODES = 274_331  # of tests/ and benchmarks/ together
+TEST_NODES = 274_353  # of tests/ and benchmarks/ together
 FILE_NODES = 2_800
 FUNCTION_STATEMENTS = 60
 FOLDER_FILES = 14

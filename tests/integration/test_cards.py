@@ -74,7 +74,8 @@ def serve(run: Run, monkeypatch: pytest.MonkeyPatch, options: Sequence[str]) -> 
                 got = await client.post("/v1/chat/completions", json=body)
                 right.append(got.json()["choices"][0]["message"]["content"] == "right")
 
-    def run_app(config: Any, gateway: Any, keys: Any, listeners: Any) -> None:
+    def run_app(config: Any, gateway: Any, keys: Any, listeners: Any, door: Any) -> None:
+        assert door is None
         for listener in listeners:
             listener.close()
         asyncio.run(ask_all(app.build_app(gateway, keys, config)))

@@ -274,20 +274,20 @@ def test_a_run_that_was_killed_while_its_folder_was_made_begins_anew(
     tiny: TrainConfig, tmp_path: Path
 ) -> None:
     (tmp_path / "environment.json").write_text("{}", "utf-8")
-    assert run._open_folder(tiny, tmp_path, resume=False) == ""
+    assert run._open_folder(tiny, tmp_path, "", resume=False) == ""
     assert (tmp_path / "config.toml").is_file()
 
 
 def test_a_larger_budget_resumes_and_no_other_change_does(
     tiny: TrainConfig, tmp_path: Path
 ) -> None:
-    run._open_folder(tiny, tmp_path, resume=False)
+    run._open_folder(tiny, tmp_path, "", resume=False)
     budget = tiny.budget.model_copy(update={"calls": 7})
     larger = tiny.model_copy(update={"budget": budget})
-    assert run._open_folder(larger, tmp_path, resume=True) == ""
+    assert run._open_folder(larger, tmp_path, "", resume=True) == ""
     assert "calls = 7" in (tmp_path / "config.toml").read_text("utf-8")
     with pytest.raises(ConfigError, match="seed: 3 there, 4 here"):
-        run._open_folder(larger.model_copy(update={"seed": 4}), tmp_path, resume=True)
+        run._open_folder(larger.model_copy(update={"seed": 4}), tmp_path, "", resume=True)
 
 
 def test_a_folder_with_another_run_is_refused_and_left_alone(
@@ -311,13 +311,13 @@ def test_a_run_that_is_resumed_with_other_code_says_so_and_keeps_both_on_record(
     def record() -> dict[str, Any]:
         return json.loads((tmp_path / "environment.json").read_text("utf-8"))
 
-    run._open_folder(tiny, tmp_path, resume=False)
+    run._open_folder(tiny, tmp_path, "", resume=False)
     first = record()
-    assert run._open_folder(tiny, tmp_path, resume=True) == "", "nothing has changed"
+    assert run._open_folder(tiny, tmp_path, "", resume=True) == "", "nothing has changed"
     assert record() == first
     monkeypatch.setattr(run, "source_hash", lambda: "other")
-    assert "another source" in run._open_folder(tiny, tmp_path, resume=True)
-    assert run._open_folder(tiny, tmp_path, resume=True) == "", "said once"
+    assert "another source" in run._open_folder(tiny, tmp_path, "", resume=True)
+    assert run._open_folder(tiny, tmp_path, "", resume=True) == "", "said once"
     assert record()["source"] == first["source"]
     assert [entry["source"] for entry in record()["resumed"]] == ["other"]
 

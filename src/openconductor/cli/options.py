@@ -67,7 +67,7 @@ def read_dollars(text: str, option: str = "--budget-dollars") -> Decimal:
 
 Traced = Annotated[
     bool,
-    typer.Option("--traces", help="Send traces by OpenTelemetry, as its variables OTEL_… say."),
+    typer.Option("--traces", help="Send traces by OpenTelemetry, as its OTEL_ variables say."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 BaseUrl = Annotated[

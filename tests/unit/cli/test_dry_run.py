@@ -105,7 +105,7 @@ for recipe in map(Path, {[str(path) for path in RECIPES]}):
         offer = serve._make_offer(config, "x")
         for _, check in serve_checks(config, offer.pool, offer.systems, where="x"):
             check()
-    elif recipe.stem != "mine":  # files of the user's
+    elif recipe.stem not in ("mine", "specialists"):  # pools of the user's, and of a script
         require_names(load_train_config(recipe))
 print(time.process_time() - begun, "torch" in sys.modules)
 """
