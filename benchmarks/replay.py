@@ -82,7 +82,7 @@ class Votes:
         return Tally(right, letters.count(tied[0]))
 
     def vote_of(self, size: int, *, weighted: bool = False) -> list[float]:
-        """Return the chance that a vote of so many models is right, by question."""
+        """Return the chance that a vote of ``size`` models is right, by question."""
         choices = list(combinations(self.models, size))
         votes = [self.count(models, weighted=weighted) for models in choices]
         return [fmean(tally.right for tally in tallies) for tallies in zip(*votes, strict=True)]

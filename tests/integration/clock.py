@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import patch
 
 from faults.server import FaultServer, Record
 
@@ -18,11 +19,11 @@ def skip(seconds: float) -> None:
     """
     loop = asyncio.get_running_loop()
     read_clock = loop.time
-    loop.time = lambda: read_clock() + seconds  # type: ignore[method-assign]
+    patch.object(loop, "time", lambda: read_clock() + seconds).start()
 
 
 async def skip_silence(server: FaultServer, seconds: float) -> None:
-    """Skip so many seconds whenever all that is under way is silent, until it is cancelled."""
+    """Skip these seconds whenever all calls under way are silent, until this task is cancelled."""
     before: list[Record] = []
     while True:
         await asyncio.sleep(0.05)  # by then the clients, in this very loop, have read what was sent

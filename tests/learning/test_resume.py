@@ -59,7 +59,7 @@ def left_alone(recipe_file: Path) -> Path:
 
 
 def killed_and_resumed(recipe_file: Path, records: int) -> Path:
-    """Kill a run once its curve has so many records, and resume it."""
+    """Kill a run once its curve has this number of records, and resume it."""
     folder = recipe_file.with_name(f"killed-at-{records}")
     training = start(recipe_file, folder)
     deadline = time.monotonic() + 240

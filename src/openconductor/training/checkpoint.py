@@ -209,7 +209,7 @@ def last_checkpoint(folder: Path) -> tuple[Path | None, int]:
 
 
 def check_checkpoint(folder: Path, processes: int) -> None:
-    """Check that so many processes can go on from the newest checkpoint in a folder.
+    """Check that this number of processes can go on from the newest checkpoint in a folder.
 
     An optimizer is stored as its engine holds it: ZeRO's in a part for each process, FSDP's as
     ``FSDP_STATE_DICT_TYPE`` says, that of plain processes whole.

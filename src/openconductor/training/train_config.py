@@ -309,8 +309,8 @@ class RewardConfig(_Section):
             how long it took (``priced_rewards``); less than a half together, so that right is worth
             more than cheap. Imitation learns right workflows in proportion to what is left of their
             rewards.
-        answers, free_answers: what a right answer loses for each worker's answer of all rounds
-            beyond so many.
+        answers: what a right answer loses for each worker's answer, over all rounds.
+        free_answers: the number of workers' answers that cost nothing.
         judge: the name of a worker of the pool that decides free-form answers which the rules
             cannot; what it leaves open is masked. "": none.
         function: another reward for GRPO, ``module:attribute`` of a function (problem, episode,

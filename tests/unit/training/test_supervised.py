@@ -53,7 +53,7 @@ def is_about(count: int, total: int, share: float, room: float) -> bool:
 
 
 def favours_nobody(used: Counter[int], workers: int) -> bool:
-    """Return True if so many workers were used about equally often."""
+    """Return True if all workers were used about equally often."""
     return len(used) == workers and all(
         is_about(count, used.total(), 1 / workers, 0.06) for count in used.values()
     )

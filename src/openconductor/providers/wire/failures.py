@@ -32,7 +32,7 @@ _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 ECHO_CHARACTERS = 300  # the most characters of a server's words in an error message
 SCANNED_CHARACTERS = 4096  # characters of them that are searched for keys before they are cut
-# So many characters of a key in a row count as the key: a server may cut what it echoes.
+# This many characters of a key in a row count as the key, because a server may cut what it echoes.
 WINDOW = 12
 # Shorter values are placeholders such as "x" or "none". Hiding them would make errors unreadable,
 # because their forms stand in ordinary words. Passwords begin at about six characters, keys at 20.
