@@ -32,7 +32,7 @@ from transformers.integrations import TensorBoardCallback
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from openconductor.errors import ConfigError, TrainingStopped
+from openconductor.errors import ConfigError, TrainingStopped, WorkflowError
 from openconductor.reward import Scored
 from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint
 from openconductor.training.completions import (
@@ -337,7 +337,8 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
         group = self.config.rollout.completions
         rewards = self.rewards.finish(scored, kinds, self.iteration, group=group)
         if self.config.rollout.credit == "episode":
-            return credit_episodes(rewards, [number for _, number in samples], group)
+            rounds = [number for _, number in samples]
+            return credit_episodes(scored, rewards, rounds, group)
         return rewards
 
     def _score_second_rounds(self, samples: Sequence[tuple[Sampled, int]]) -> list[Scored]:
@@ -354,17 +355,22 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
 
 
 def credit_episodes(
-    rewards: Sequence[float | None], rounds: Sequence[int], group: int
+    scored: Sequence[Scored],
+    rewards: Sequence[float | None],
+    rounds: Sequence[int],
+    group: int,
 ) -> list[float | None]:
     """Return the rewards, where first rounds (0) have those of the second rounds behind them.
 
     A question has ``group`` first rounds, then as many second ones in the same order. An invalid
-    first round keeps its reward of 0: else it would be a free one, and the form would be unlearnt.
+    first round keeps its own reward: else it would be a free one, and the form would be unlearnt.
     """
     credited: list[float | None] = []
     for place, number in enumerate(rounds):
-        is_valid_first = number == 0 and rewards[place] != 0
-        decisive = place + group if is_valid_first else place
+        is_invalid = isinstance(scored[place].episode.error, WorkflowError)
+        decisive = place
+        if number == 0 and not is_invalid:
+            decisive = place + group
         credited.append(rewards[decisive])
     return credited
 

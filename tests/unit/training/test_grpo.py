@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,10 @@ from trl.scripts import vllm_serve
 from trl.trainer import utils
 
 from openconductor.calls.cards import read_card
-from openconductor.errors import ConfigError
+from openconductor.errors import ConfigError, WorkflowError, WorkflowReason
 from openconductor.graders.freeform import FreeFormAnswer
 from openconductor.gym.sampling import phrases, write_index
+from openconductor.reward import Scored
 from openconductor.training import grpo
 from openconductor.training.checks import VLLM_FLAGS
 from openconductor.training.completions import _Explorer, draw_pool
@@ -29,7 +31,7 @@ from openconductor.training.scoring import Rewards
 from openconductor.training.setup import Learner, Setup
 from openconductor.training.supervised import reading_row
 from openconductor.training.train_config import ModelConfig, load_train_config
-from openconductor.types import Problem
+from openconductor.types import Episode, Problem, Usage
 
 pytestmark = pytest.mark.train
 
@@ -129,11 +131,16 @@ def test_in_recursion_each_question_has_two_rows(make_setup: MakeSetup) -> None:
     assert [(row["problem"], row["round"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
-def test_a_valid_first_round_is_credited_with_the_second_round_behind_it() -> None:
-    rewards = [0.5, 0.5, 0.9, None, 1.0, 0.0, 0.5, 0.8]
+@pytest.mark.parametrize("invalid", [0.0, 1.0], ids=["as graded", "flipped"])
+def test_a_valid_first_round_is_credited_with_the_second_round_behind_it(invalid: float) -> None:
+    error = WorkflowError(WorkflowReason.MISSING_LIST, "no plan")
+    valid = Scored(None, Episode("What?", (), "2", None, Usage(), 0.0), None)
+    scored = [valid] * 8
+    scored[5] = replace(valid, episode=replace(valid.episode, error=error))
+    rewards = [0.5, 0.0, 0.9, None, 1.0, invalid, 0.5, 0.8]
     rounds = [0, 0, 1, 1] * 2
-    credited = [0.9, None, 0.9, None, 0.5, 0.0, 0.5, 0.8]
-    assert grpo.credit_episodes(rewards, rounds, group=2) == credited
+    credited = [0.9, None, 0.9, None, 0.5, invalid, 0.5, 0.8]
+    assert grpo.credit_episodes(scored, rewards, rounds, group=2) == credited
 
 
 def cards_for(setup: Setup, question: str) -> tuple[Mapping[int, str], str]:
