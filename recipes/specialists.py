@@ -163,9 +163,14 @@ def learning_rate(step: int, steps: int) -> float:
     return LEARNING_RATE * (steps - step) / (steps - WARMUP)
 
 
+def is_trained(folder: Path) -> bool:
+    """Return True if an adapter is whole: its checkpoint is removed after it is written."""
+    return (folder / WEIGHTS).is_file() and not (folder / CHECKPOINT).is_file()
+
+
 def train(skill: str, base: Path, folder: Path, seed: int) -> None:
     """Train one specialist from its last checkpoint on, and write its adapter."""
-    if (folder / WEIGHTS).is_file():
+    if is_trained(folder):
         return
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = AutoTokenizer.from_pretrained(base)

@@ -22,10 +22,11 @@ import torch
 
 import openconductor as oc
 from openconductor.baselines.single import SingleWorker
+from openconductor.errors import caused_by_plan
 from openconductor.prompt import SOLVE_SUBTASK
 from openconductor.store import Store, open_store
 from openconductor.tasks.specialists import COUNTS, SkillQuestion, draw_question, write_instruction
-from openconductor.types import Access
+from openconductor.types import Access, Episode, Transcript
 
 Workers = tuple[int, ...]
 """The workers of a plan, a step each."""
@@ -54,6 +55,17 @@ class Played:
         return answer.split() == self.question.answers[-1].split()
 
 
+def read_answer(result: Episode | Transcript) -> str:
+    """Return the answer; "": the plan itself caused a failure.
+
+    Raises:
+        OpenConductorError: infrastructure failed, which says nothing about a plan.
+    """
+    if result.error is not None and not caused_by_plan(result.error):
+        raise result.error
+    return result.answer or ""
+
+
 # ── playing ───────────────────────────────────────────────────────────────────────────────────────
 class Player:
     """Lets workers carry out plans, once each."""
@@ -75,13 +87,13 @@ class Player:
             steps.append(oc.Step(worker, subtask, access))
         workflow = oc.Workflow(tuple(steps))
         transcript = await oc.execute(workflow, self.pool, question.text, on_event=self._journal)
-        return transcript.answer or ""
+        return read_answer(transcript)
 
     async def ask_alone(self, question: SkillQuestion, worker: int) -> str:
         """Return the answer of a worker that is sent the question and nothing else."""
         baseline = SingleWorker(self.pool, worker)
         episode = await baseline.ask(question.text, on_event=self._journal)
-        return episode.answer or ""
+        return read_answer(episode)
 
     async def play_all(self, question: SkillQuestion) -> Played:
         """Play each worker alone, and each plan; plans of equal beginnings are played once."""
