@@ -56,8 +56,7 @@ from openconductor.serving.serve_config import (
 )
 from openconductor.store import check_store, database_url, open_store, place_name
 from openconductor.traces import TracesTable, open_traces
-from openconductor.ui.door import LOOPBACK, Door
-from openconductor.ui.pages import PREFIX
+from openconductor.ui.door import LOOPBACK, PREFIX, Door
 
 _OF_CONDUCTOR = (
     "conductor",

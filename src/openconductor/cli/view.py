@@ -19,8 +19,7 @@ from openconductor.errors import ConfigError
 from openconductor.evaluation.records import JOURNAL
 from openconductor.serving.listening import ListeningSocket, listen
 from openconductor.store import place_name, read_store
-from openconductor.ui.door import LOOPBACK, Door
-from openconductor.ui.pages import PREFIX
+from openconductor.ui.door import LOOPBACK, PREFIX, Door
 
 HOST = "127.0.0.1"
 PORT = 8321

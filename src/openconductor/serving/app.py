@@ -350,7 +350,7 @@ def build_app(
 def _page(gateway: Gateway, config: ServeConfig, door: Door) -> Mount:
     """Return the page over the server's own store."""
     with needing("serve --ui", "ui"):
-        from openconductor.ui.pages import PREFIX
+        from openconductor.ui.door import PREFIX
         from openconductor.ui.site import Site
     name = Path(place_name(config.journal)).name
     site = Site(gateway.store, door, name=name, serves=True, stopping=lambda: gateway.draining)

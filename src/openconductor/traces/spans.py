@@ -57,7 +57,7 @@ class SpanRecorder:
 
 
 class EpisodeSpans:
-    """What is known of an episode under way, and its spans.
+    """Collects the events of an episode under way, and makes its spans.
 
     Args:
         recorder: records them.

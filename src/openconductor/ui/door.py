@@ -1,4 +1,4 @@
-"""Who may look at the page: a one-time token or a key becomes a session, which a cookie names.
+"""Access to the page: a one-time token or a key becomes a session, which a cookie names.
 
 A token stands in the fragment of a link, which a browser sends to nobody; the page's script
 exchanges it. Where the server has keys, a key is exchanged in the same way, and each key sees its
@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 
 from openconductor.errors import OpenConductorError
 
+PREFIX = "/ui"
+"""The path of the pages."""
 SESSION_S = 12 * 3600.0
 """Seconds after which a session ends."""
 TOKEN_S = 24 * 3600.0

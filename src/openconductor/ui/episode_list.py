@@ -71,7 +71,7 @@ class Listing:
 
     @property
     def offset(self) -> int:
-        """How many episodes come before the page."""
+        """The number of episodes before the page."""
         return (self.page - 1) * PAGE
 
     @property

@@ -155,7 +155,7 @@ def _place_nodes(played: RoundParts, look: _Look, top: int) -> list[Node]:
     filled = Counter[int]()
     nodes: list[Node] = []
     for part, column in zip(played.parts, columns, strict=True):
-        # A column with fewer nodes than the longest stands in the middle.
+        # A column with fewer nodes than the largest one is centred.
         row = filled[column] + (most - sizes[column]) / 2
         filled[column] += 1
         if look.upright:

@@ -12,18 +12,15 @@ from base64 import b64encode
 from collections.abc import Iterable
 from hashlib import sha256
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from openconductor.config import needing
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 from openconductor.ui import amounts
+from openconductor.ui.door import PREFIX
 from openconductor.ui.graph import NODE_HEIGHT
 from openconductor.ui.parts import RoundParts
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
-PREFIX = "/ui"
-"""Where the pages are."""
 POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
     "object-src 'none'"
@@ -46,7 +43,7 @@ class Excerpt(NamedTuple):
 
 
 def excerpt(text: str, most: int) -> Excerpt:
-    """Return the beginning of a text that takes at most so many bytes of a page."""
+    """Return the beginning of a text that takes at most ``most`` bytes of a page."""
     from markupsafe import escape
 
     kept = text[:most]
@@ -82,11 +79,7 @@ def count_texts(rounds: Iterable[RoundParts]) -> int:
 
 
 def render(template: str, **values: object) -> str:
-    """Return the text of a page.
-
-    Raises:
-        ConfigError: Jinja2 is not installed; the message says the command that installs it.
-    """
+    """Return the text of a page."""
     text = _environment().get_template(f"{template}.html.j2").render(values)
     return _INVISIBLE.sub("\ufffd", text.lstrip())
 
@@ -139,9 +132,6 @@ _GLOBALS: dict[str, Any] = {"prefix": PREFIX, "address": _address, "node_height"
 
 @functools.cache
 def _environment() -> Environment:
-    with needing("view", "ui"):
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-
     environment = Environment(
         loader=PackageLoader("openconductor.ui"),
         autoescape=True,

@@ -28,7 +28,7 @@ from openconductor.ledger import draw_up
 from openconductor.store import EpisodeFilter, EpisodeLine, StoredEpisode, StoreReader
 from openconductor.store.episode_json import episode_json
 from openconductor.store.serialisation import plain
-from openconductor.ui.door import SESSION_S, Door, Visitor
+from openconductor.ui.door import PREFIX, SESSION_S, Door, Visitor
 from openconductor.ui.episode_list import (
     CSV_LINES,
     ERRORS,
@@ -42,7 +42,6 @@ from openconductor.ui.episode_list import (
 from openconductor.ui.graph import draw_graph
 from openconductor.ui.pages import (
     POLICY,
-    PREFIX,
     Texts,
     count_texts,
     render,
@@ -85,7 +84,7 @@ class PageProblem(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What an address answers: a template with its values, and the same as JSON.
+    """The answer at an address: a template with its values, and the same as JSON.
 
     Attributes:
         template: its name.
@@ -235,14 +234,13 @@ class Site:
     def _page(self, path: str, make: Callable[[Request, Visitor], Page]) -> list[Route]:
         """Return the routes of a page: HTML at the path, JSON at the path with ``.json``."""
 
-        async def as_page(request: Request) -> Response:
+        # Starlette runs a function that is not async in a thread, so no answer waits for a page.
+        def as_page(request: Request) -> Response:
             visitor = self._visitor(request)
-            page = await asyncio.to_thread(make, request, visitor)
-            return self._html(page, request, visitor)
+            return self._html(make(request, visitor), request, visitor)
 
-        async def as_data(request: Request) -> Response:
-            page = await asyncio.to_thread(make, request, self._visitor(request))
-            return _as_json(await asyncio.to_thread(page.data))
+        def as_data(request: Request) -> Response:
+            return _as_json(make(request, self._visitor(request)).data())
 
         return [Route(f"{path}.json", as_data), Route(path, as_page)]
 
@@ -311,10 +309,10 @@ class Site:
 
         return Page("episodes", "Episodes", values, data)
 
-    async def _csv(self, request: Request) -> Response:
+    def _csv(self, request: Request) -> Response:
         """Answer with all chosen episodes as CSV, up to a limit."""
         listing = read_listing(request.query_params, self._visitor(request).key)
-        lines = await asyncio.to_thread(self._store.lines, listing.chosen, limit=CSV_LINES)
+        lines = self._store.lines(listing.chosen, limit=CSV_LINES)
         name = {"content-disposition": 'attachment; filename="episodes.csv"'}
         return Response(as_csv(lines), headers=name, media_type="text/csv")
 

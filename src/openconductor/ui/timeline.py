@@ -53,7 +53,7 @@ def draw_timeline(rounds: Sequence[RoundParts], seconds: float = 0.0) -> Timelin
 
     Args:
         rounds: the rounds.
-        seconds: the wall time of the episode; the axis is at least so long.
+        seconds: the wall time of the episode, and the least length of the axis.
     """
     parts = [part for played in rounds for part in played.parts if part.started is not None]
     ends = [part.ended for part in parts if part.ended is not None]

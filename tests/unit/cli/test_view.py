@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,14 @@ def test_where_there_is_no_journal_the_command_that_makes_one_is_named(
     ran = run("view", "none.sqlite")
     assert (ran.code, ran.out) == (1, "")
     assert "no such file" in ran.err
+
+
+def test_without_jinja_no_link_is_printed_but_the_command_that_installs_it(
+    tmp_path, monkeypatch, run
+) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    for module in ("openconductor.ui.site", "openconductor.ui.pages"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    ran = run("view", str(tmp_path / "none.sqlite"))
+    assert ran.code == 2
+    assert "openconductor[ui]" in ran.err.replace("\n", "")
