@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 from benchmarks.verdict_cases import CASES, REPEATED
 from planted_records import make_record
 
-from openconductor.errors import WorkerError, WorkflowError, WorkflowReason
+from openconductor.errors import OpenConductorError, WorkerError, WorkflowError, WorkflowReason
 from openconductor.evaluation.counterfactual import Rounds, Seen
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import Estimate
 from openconductor.report.orchestration import Orchestration
-from openconductor.report.plays.again import Again, AgainFigures, measure_again, plan_again
+from openconductor.report.plays.again import (
+    Again,
+    AgainFigures,
+    Replan,
+    measure_again,
+    plan_again,
+)
 from openconductor.report.verdict import Missing, judge
 from openconductor.types import Problem, Round, Step, Workflow
 
@@ -32,13 +39,23 @@ async def play(_problem: Problem, rounds: Rounds, _repeat: int) -> Seen:
     return Seen(float(len(rounds) == 2), "")
 
 
+def same_plans(error: OpenConductorError | None = None) -> Replan:
+    """Return a planner that writes plans again, the last one first, or fails on question 0."""
+
+    async def replan(record: Record, _shown: Record | None) -> Round:
+        for _ in range(8 - int(record.problem)):
+            await asyncio.sleep(0)
+        if error and record.problem == "0":
+            return Round(None, error=error)
+        return Round(None, record.workflows[0])
+
+    return replan
+
+
 async def test_a_plan_that_comes_again_is_as_much_more_alike_as_plans_differ() -> None:
     records = [planned(one_step(number % 4), number=number) for number in range(8)]
 
-    async def replan(record: Record, _shown: Record | None) -> Round:
-        return Round(None, record.workflows[0])
-
-    again = await plan_again(records, PROBLEMS, replan, play)
+    again = await plan_again(records, PROBLEMS, same_plans(), play)
     assert list(again.shape.values()) == [pytest.approx(1 - 1 / 7)] * 8
     assert set(again.words.values()) == {0.0}, "the words are the same for all questions"
     figures = measure_again(again)
@@ -51,25 +68,16 @@ async def test_a_plan_that_is_invalid_the_second_time_has_nothing_in_common_with
 ):
     records = [planned(one_step(0), number=number) for number in range(4)]
 
-    async def replan(record: Record, _shown: Record | None) -> Round:
-        if record.problem == "0":
-            return Round(None, error=WorkflowError(WorkflowReason.NO_STEPS, "no steps"))
-        return Round(None, record.workflows[0])
-
+    replan = same_plans(WorkflowError(WorkflowReason.NO_STEPS, "no steps"))
     again = await plan_again(records, PROBLEMS, replan, play)
     assert [round(excess, 3) for excess in again.shape.values()] == [-1.0, 0.333, 0.333, 0.333]
 
 
-async def test_a_question_whose_planner_cannot_be_reached_is_left_out() -> None:
+async def test_questions_stay_in_order_without_those_whose_planner_cannot_be_reached() -> None:
     records = [planned(one_step(number % 2), number=number) for number in range(4)]
 
-    async def replan(record: Record, _shown: Record | None) -> Round:
-        if record.problem == "0":
-            return Round(None, error=WorkerError("cannot be reached"))
-        return Round(None, record.workflows[0])
-
-    again = await plan_again(records, PROBLEMS, replan, play)
-    assert list(again.shape) == [("t", "1"), ("t", "2"), ("t", "3")]
+    again = await plan_again(records, PROBLEMS, same_plans(WorkerError("unreachable")), play)
+    assert list(again.shape) == list(PROBLEMS)[1:4]
 
 
 async def test_steps_that_cannot_reach_the_answer_make_no_plan_alike() -> None:

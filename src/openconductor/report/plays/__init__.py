@@ -1,4 +1,4 @@
-"""What becomes of a system's plans elsewhere, and when they are planned again.
+"""Play a system's plans elsewhere, and have them planned again.
 
 ``transplants`` plays whole plans otherwise, and ``again`` asks the planner once more.
 """

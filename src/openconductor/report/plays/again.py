@@ -1,7 +1,7 @@
-"""Planning repeated: does a plan hang on its question or on chance, and does a second round look?
+"""Ask a planner again, to tell plans made for a question from plans drawn by chance.
 
-``plan_again`` asks a planner once more, and ``measure_again`` makes the figures of it.
-``docs/report.md`` gives the reasons.
+``plan_again`` asks it once more, and ``measure_again`` makes the figures. ``docs/report.md`` gives
+the reasons.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ from openconductor.types import Problem, Round, Workflow
 AGAIN = 100
 """The number of questions for which a planner is asked again at first."""
 OTHERS = 40
-"""The most plans of other questions that a plan is compared with."""
+"""A plan is compared with those of this many other questions, if there are, to twice as many."""
 
 Replan = Callable[[Record, Record | None], Awaitable[Round]]
 """Asks the planner of a record again, and returns a round that was not played.
 
-It is the first round, or the second one, shown the answers of a given record's first round in place
-of the own ones.
+Without a second record it is the first round. Else it is the second round, and the planner is shown
+the answers of the second record's first round.
 """
 Features = Counter[tuple[object, ...]]
+"""Counts the steps of a plan, or its words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,8 @@ class Again:
     """The planning that was repeated, by question.
 
     Attributes:
-        shape: how much more alike the steps of a plan and of the one written again are than those
-            of the plan and of others that were written again; 1: the same, and no step in common.
+        shape: the likeness of a plan's steps to those of the plan written again, less their mean
+            likeness to the plans written again for other questions; from -1 to 1.
         words: the same of the words of their subtasks.
         looking: the scores of second rounds that were written again.
         elsewhere: the same if the planner was shown the answers to another question.
@@ -63,7 +64,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class AgainFigures:
-    """What repeated planning shows.
+    """The figures of repeated planning.
 
     Attributes:
         shape, words: the mean of ``Again.shape`` and ``Again.words``.
@@ -102,36 +103,39 @@ async def plan_again(
     for record in records:
         if record.valid and record.workflows and record.key in problems:
             planned.setdefault(record.key, record)
-    shown = dict(_deal([record for record in planned.values() if _looks(record)]))
-    asked: dict[Key, list[Round]] = {}
-    seconds: list[tuple[Key, float | None, float | None]] = []
+    others = dict(_deal([record for record in planned.values() if _looks(record)]))
+    # In the order of the questions, not in that in which the planner answers.
+    written: dict[Key, Sequence[Round]] = dict.fromkeys(planned, ())
+    scores: dict[Key, tuple[float | None, float | None]] = dict.fromkeys(planned, (None, None))
 
     async def play(record: Record, second: Round) -> float | None:
-        rounds = (record.workflows[0], second.workflow)
-        seen = await watch(problems[record.key], _with_steps(rounds), record.sample)
+        rounds = _with_steps([record.workflows[0], second.workflow])
+        seen = await watch(problems[record.key], rounds, record.sample)
         return seen.score
 
     async def repeat(record: Record) -> None:
         rounds = [await replan(record, None)]
-        if record.key in shown:
-            rounds += [await replan(record, record), await replan(record, shown[record.key])]
+        other = others.get(record.key)
+        if other is not None:
+            rounds += [await replan(record, record), await replan(record, other)]
         if any(map(_is_undecided, rounds)):
             return
-        asked[record.key] = rounds[:2]
-        if len(rounds) > 1:
-            looking, elsewhere = await play(record, rounds[1]), await play(record, rounds[2])
-            seconds.append((record.key, looking, elsewhere))
+        written[record.key] = rounds[:2]
+        if other is not None:
+            scores[record.key] = (await play(record, rounds[1]), await play(record, rounds[2]))
 
     await for_each(planned.values(), repeat, limit=max(1, concurrency))
     pairs: dict[Key, tuple[Rounds, Rounds]] = {}
-    for key, rounds in asked.items():
-        own = [one.workflow for one in planned[key].rounds[: len(rounds)]]
-        pairs[key] = (_with_steps(own), _with_steps([one.workflow for one in rounds]))
+    for key, rounds in written.items():
+        if rounds:
+            own = [planning.workflow for planning in planned[key].rounds[: len(rounds)]]
+            again = [planning.workflow for planning in rounds]
+            pairs[key] = (_with_steps(own), _with_steps(again))
     return Again(
         shape=_compare(pairs, _steps),
         words=_compare(pairs, _words),
-        looking=grouped((key, looking) for key, looking, _ in seconds),
-        elsewhere=grouped((key, elsewhere) for key, _, elsewhere in seconds),
+        looking=grouped((key, looking) for key, (looking, _) in scores.items()),
+        elsewhere=grouped((key, elsewhere) for key, (_, elsewhere) in scores.items()),
     )
 
 
@@ -151,9 +155,9 @@ def _looks(record: Record) -> bool:
     return len(record.rounds) > 1 and record.rounds[1].planned and bool(record.rounds[0].workflow)
 
 
-def _is_undecided(one: Round) -> bool:
-    """Return True if the planner wrote nothing, so that it is not known what it would."""
-    return not (one.error is None or isinstance(one.error, WorkflowError))
+def _is_undecided(planning: Round) -> bool:
+    """Return True if the planner could not be asked, so that its plan is unknown."""
+    return planning.error is not None and not isinstance(planning.error, WorkflowError)
 
 
 def _with_steps(rounds: Iterable[Workflow | None]) -> Rounds:
@@ -164,16 +168,21 @@ def _with_steps(rounds: Iterable[Workflow | None]) -> Rounds:
 def _deal(records: Sequence[Record]) -> Iterator[tuple[Key, Record]]:
     """Yield each question with the record of another one of its task."""
     for of_task in group_by(records, lambda record: record.task).values():
-        if len(of_task) > 1:
-            for record, other in zip(of_task, [*of_task[1:], of_task[0]], strict=True):
-                yield record.key, other
+        for record, other in pair_up(of_task):
+            yield record.key, other
+
+
+def pair_up(records: Sequence[Record]) -> Iterator[tuple[Record, Record]]:
+    """Yield each record with the next one, and the last with the first; one alone has no other."""
+    if len(records) > 1:
+        yield from zip(records, [*records[1:], records[0]], strict=True)
 
 
 # ── how alike two plans are ───────────────────────────────────────────────────────────────────────
 def _steps(rounds: Rounds) -> Features:
     """Count the steps of a plan by round, worker, and the number of steps that they see.
 
-    Of the last round only what reaches the answer counts.
+    Steps of the last round that do not reach the answer are not counted.
     """
     steps: Features = Counter()
     for number, workflow in enumerate(rounds, start=1):
@@ -196,20 +205,21 @@ def _likeness(one: Features, other: Features) -> float:
 
 
 def _compare(
-    pairs: Mapping[Key, tuple[Rounds, Rounds]], features: Callable[[Rounds], Features]
+    pairs: Mapping[Key, tuple[Rounds, Rounds]], count: Callable[[Rounds], Features]
 ) -> dict[Key, float]:
-    """Return by question how much more alike its plans are than its own one and those of others.
+    """Return by question the likeness of its two plans, less that of its plan to other questions'.
 
     A question that is the only one of its task is left out.
     """
+    again = {key: count(rounds) for key, (_, rounds) in pairs.items()}
     excess: dict[Key, float] = {}
-    again = {key: features(rounds) for key, (_, rounds) in pairs.items()}
     for keys in group_by(pairs, lambda key: key[0]).values():
         for place, key in enumerate(keys):
             others = keys[place + 1 :] + keys[:place]
-            if others:
-                own = features(pairs[key][0])
-                sample = others[:: max(1, len(others) // OTHERS)]
-                by_chance = fmean(_likeness(own, again[other]) for other in sample)
-                excess[key] = _likeness(own, again[key]) - by_chance
+            if not others:
+                continue
+            own = count(pairs[key][0])
+            sample = others[:: max(1, len(others) // OTHERS)]
+            by_chance = [_likeness(own, again[other]) for other in sample]
+            excess[key] = _likeness(own, again[key]) - fmean(by_chance)
     return excess

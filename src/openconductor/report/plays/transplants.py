@@ -31,7 +31,7 @@ from openconductor.evaluation.statistics import (
 )
 from openconductor.measures import group_by
 from openconductor.report.answers import answer_text, plain_words
-from openconductor.report.plays.again import Again, AgainFigures, measure_again
+from openconductor.report.plays.again import Again, AgainFigures, measure_again, pair_up
 from openconductor.tasks.simulated import instructions_for
 from openconductor.types import Problem, Step, Workflow, text_of
 
@@ -97,7 +97,7 @@ class Plays:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayFigures:
-    """What the plays of whole plans show; a difference is None where nothing was decided.
+    """The figures of whole plans' plays; a difference is None where nothing was decided.
 
     Attributes:
         questions, played: the numbers of questions and of different plays.
@@ -207,20 +207,19 @@ async def play_plans(
     distinct = dict.fromkeys(plays)
     seen: dict[_Play, Seen] = {}
 
-    async def play(one: _Play) -> None:
-        stage = roomy if one.roomy and roomy is not None else watch
-        found = await stage(problems[one.key], one.rounds, one.repeat)
-        seen[one] = Seen(found.score, plain_words(found.answer))
+    async def see(play: _Play) -> None:
+        stage = roomy if play.roomy and roomy is not None else watch
+        outcome = await stage(problems[play.key], play.rounds, play.repeat)
+        seen[play] = Seen(outcome.score, plain_words(outcome.answer))
         if on_progress is not None:
             on_progress(len(seen), len(distinct))
 
-    await for_each(distinct, play, limit=max(1, concurrency))
-    for trial in trials:  # of its kind, so it counts beside another question's words
-        if not trial.agrees:
-            ways["other_words"].append(trial.play)
-    scores = {
-        way: grouped((one.key, seen[one].score) for one in of_way) for way, of_way in ways.items()
-    }
+    await for_each(distinct, see, limit=max(1, concurrency))
+    # A plan on another question of its kind is told another question's words, too.
+    ways["other_words"] += [trial.play for trial in trials if not trial.agrees]
+    scores: dict[str, Scores] = {}
+    for way, of_way in ways.items():
+        scores[way] = grouped((play.key, seen[play].score) for play in of_way)
     constants = tuple(scores[way] for way in scores if way.startswith("constant"))
     return Plays(
         played=len(distinct),
@@ -296,9 +295,9 @@ class _Deck:
             question = problems[record.key].question
             self._told[record.key] = instructions_for(question).solve(question)
         plain = blank_plans(records, problems)
-        constants = [rounds for rounds, _ in Counter(plain).most_common(CONSTANTS)]
+        constants = Counter(plain).most_common(CONSTANTS)
         shared = Counter(map(keep_shared_clauses, plain)).most_common(1)
-        self._constants = list(dict.fromkeys([*constants, *(rounds for rounds, _ in shared)]))
+        self._constants = list(dict.fromkeys(rounds for rounds, _ in [*constants, *shared]))
         self._words = Counter(rounds[-1].steps[-1].subtask for rounds in plain).most_common(1)
         shapes = Counter(_reworded(record.workflows, [BLANK]) for record in records)
         self._shapes = [rounds for rounds, _ in shapes.most_common(1)]
@@ -345,8 +344,7 @@ class _Deck:
         for of_task in group_by(self._records, lambda record: record.task).values():
             order = list(of_task)
             rng.shuffle(order)
-            if len(order) > 1:
-                yield from zip(order, [*order[1:], order[0]], strict=True)
+            yield from pair_up(order)
 
     def _by_strangers(self, record: Record) -> Rounds:
         rng = random.Random(f"strangers/{self._seed}/{record.task}/{record.problem}")
