@@ -145,13 +145,13 @@ def _check_extension(folder: Path, plan: EvalPlan) -> None:
     changed += what_differs(inputs.get("workers"), plan.described["workers"])
     if changed:
         raise ConfigError(f"{folder}: the run cannot be extended: {'; '.join(changed)}")
-    kept = sheets.read_questions(folder)
+    kept_questions = sheets.read_questions(folder)
     questions = {
         (sheet.name, problem.id): sheets.keep_question(problem)
         for sheet in plan.sheets
         for problem in sheet.problems
     }
-    for key, question in kept.items():
+    for key, question in kept_questions.items():
         if questions.get(key) != question:
             raise ConfigError(
                 f"{folder}: its questions have changed, or a task draws other ones if it draws "

@@ -344,10 +344,9 @@ class Workshop:
     def described(self, specs: Sequence[Spec]) -> Plain:
         """Describe everything that an answer, or its cost, depends on; call it after ``check``.
 
-        These are the workers, the models behind the planners by name, the weights of those that are
-        asked alone, the cards that prompted ones
-        are shown, and a digest of each file of a trained baseline by its path. Descriptions of
-        workers count only where somebody reads them.
+        These are the workers, the models behind the planners by name, the weights of planners that
+        are asked alone, the cards that prompted planners are shown, and a digest of each file of a
+        trained baseline by its path. Descriptions of workers count only where somebody reads them.
         """
         fields = ["name", "identity", "price", "sampling"]
         if any(spec.kind != WORKER for spec in specs):

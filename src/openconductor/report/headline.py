@@ -20,9 +20,12 @@ from openconductor.report.words import counted, thousand, three_digits
 SAME = 0.05
 """Costs that differ by less than this share are called the same."""
 PLAYS = 16
-"""An upper estimate of the price of replays, as a multiple of that of the plans replayed."""
+"""An upper estimate of the price of replays, as a multiple of the price of the plans replayed."""
 LOOKS = 2
-"""The same of planning again where second rounds are played; without any it is below 1."""
+"""An upper estimate of the price of planning again, as a multiple of the price of the plans.
+
+It holds where second rounds are played; without any the multiple is below 1.
+"""
 
 
 # ── what to deploy ────────────────────────────────────────────────────────────────────────────────

@@ -277,9 +277,10 @@ async def _open_stage(
     ordinals = {name: ordinal for ordinal, name in results.workers.items()}
     pool = load_pool(config).numbered(ordinals)
     try:
+        watch = watch_pool(pool, grader, sample=number)
+        simulated = _Stage(records, own, problems, watch, watch, watch_exactly)
         if config.simulated and conductor is None:  # free, so nothing is kept
-            watch = watch_pool(pool, grader, sample=number)
-            yield _Stage(records, own, problems, watch, watch, watch_exactly)
+            yield simulated
             return
         with read_store(folder / JOURNAL) as run, open_store(folder / REPLAYS) as journal:
             paid: dict[str, Any] = {"sample": number, "budget": None, "on_event": journal}
@@ -290,8 +291,7 @@ async def _open_stage(
                 replaying = conductor.replaying(_Replays(journal, run))
                 replan = _ask_again(replaying, run, problems, journal, paid["budget"])
             if config.simulated:
-                watch = watch_pool(pool, grader, sample=number)
-                yield _Stage(records, own, problems, watch, watch, watch_exactly, replan)
+                yield simulated._replace(replan=replan)
                 return
             workers = pool.replaying(_Replays(journal, run))
             judge = open_judge(config, workers, journal, paid["budget"])
