@@ -177,6 +177,8 @@ def place_name(place: str | Path) -> str:
     if database_url(place) is None:
         return str(Path(place).absolute())
     parts = urlsplit(str(place))
+    if "@" in parts.path + parts.query + parts.fragment:  # an unescaped character in a password
+        return f"{parts.scheme}://…"
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 

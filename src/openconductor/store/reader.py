@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -75,7 +76,7 @@ _IN_TURNS = """ OR EXISTS (
         WHERE json_extract(message, '$.content') LIKE :text ESCAPE '!')"""
 
 
-class RowReader:
+class RowReader(ABC):
     """Reads values from the rows of a store. A context manager.
 
     A store over a database returns the rows (``_rows``), and has the SQL that differs.
@@ -92,6 +93,7 @@ class RowReader:
     _episode_in: str
     """The condition that a row's episode is in a JSON list."""
 
+    @abstractmethod
     def _rows(
         self, query: str, values: Sequence[object] | Mapping[str, object] = ()
     ) -> list[_Columns]:
@@ -100,19 +102,18 @@ class RowReader:
         Raises:
             JournalError: the store cannot be read.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def _episodes_query(self) -> str:
         """Return the query for ``episodes``, with its arguments by name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _lines_query(self, chosen: EpisodeFilter) -> tuple[str, dict[str, object]]:
         """Return the query for ``lines``, with its arguments by name, and the filter's values."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Release what is held; reading later raises JournalError."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from tests.places import DatabasePlace
@@ -70,6 +71,12 @@ def test_a_database_that_cannot_be_reached_is_named_without_its_password() -> No
     assert "secret" not in str(unreadable.value)
 
 
+@pytest.mark.parametrize("password", ["se#cret", "se?cret", "se/cret"])
+def test_a_password_with_an_unescaped_character_is_not_shown_in_part(password: str) -> None:
+    shown = place_name(f"postgresql://ann:{password}@db/oc")
+    assert shown == "postgresql://…"
+
+
 def test_two_writers_number_their_messages_and_texts_apart(database: DatabasePlace) -> None:
     first, second = database.open(), database.open()
     chats = [[Message("user", f"{number}: " + "w" * 80)] for number in range(6)]
@@ -95,3 +102,31 @@ def test_episodes_are_found_by_texts_that_json_can_hardly_hold(database: Databas
             assert {episode.id for episode in store.episodes(text=sought)} == {"chat", "text"}
         assert store.episodes(text="user") == []
         assert store.episode("chat").question[0].content == odd + "w" * 80
+
+
+def test_a_batch_loses_nothing_if_the_connection_is_cut_while_it_is_numbered(
+    database: DatabasePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from openconductor.store.postgres import postgres_writer
+
+    monkeypatch.setattr(postgres_writer, "BLOCK", 1)
+    next_number = postgres_writer.PostgresWriter._next_number
+    calls = 0
+
+    def cut_at_the_second(writer: Any) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            database.rows(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE pid <> pg_backend_pid() AND datname = current_database()"
+            )
+        return next_number(writer)
+
+    monkeypatch.setattr(postgres_writer.PostgresWriter, "_next_number", cut_at_the_second)
+    asked = [(Message("user", "First?"),), (Message("user", "Second?"),)]
+    with database.open() as store:
+        store.put_episode([one_call(messages=messages) for messages in asked])
+    assert calls >= 2
+    with database.read() as reader:
+        assert [call.messages for call in reader.calls("e1")] == asked

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from typing import cast
 
 import psycopg
 from psycopg.rows import DictRow
@@ -23,7 +24,6 @@ from openconductor.store.postgres.database import (
     Database,
     describe,
     execute,
-    fetch_one,
 )
 from openconductor.store.rows import Row
 from openconductor.store.serialisation import compact
@@ -171,10 +171,16 @@ class PostgresWriter:
         self._numbers = iter(())
 
     def _next_number(self) -> int:
+        """Return a number for a message or a text.
+
+        A block of them comes over another connection: a batch that is half built must not be begun
+        again because the writer's own connection was lost.
+        """
         number = next(self._numbers, None)
         if number is None:
-            query = "SELECT nextval('numbers') AS first"
-            number = fetch_one(self._connected(), query)["first"]
+            with self._database.explained():
+                rows = self._database.fetch("SELECT nextval('numbers') AS first")
+            number = cast("int", rows[0]["first"])
             self._numbers = iter(range(number + 1, number + BLOCK))
         return number
 
