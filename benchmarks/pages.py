@@ -43,7 +43,7 @@ from openconductor.store import (
 )
 from openconductor.testing import Scripted
 from openconductor.types import Completion, Price, Usage
-from openconductor.ui.site import EPISODE_POLL_S
+from openconductor.ui.episodes import EPISODE_POLL_S
 
 PAGE_BYTES = 200_000
 TIMES_HEALTH = 20.0

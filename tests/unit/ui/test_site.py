@@ -14,6 +14,7 @@ import pytest
 from episodes_of import FLOW, HOSTILE, ask, fill, pool
 from sites import Markup, visited
 
+from openconductor.errors import JournalError
 from openconductor.store import Journal, Store
 from openconductor.types import Message
 
@@ -192,3 +193,20 @@ async def test_a_change_of_an_episode_is_told_until_it_has_ended(store: Store) -
         again = await visit.client.get(f"/ui/episodes/{asked.id}/changes?seen={seen}")
         assert "data: end" in again.text
         assert f"data: {seen}" not in again.text
+
+
+async def test_a_store_that_fails_while_changes_are_told_ends_the_stream(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = await ask(store, "?")
+    store.flush()
+    async with visited(store) as visit:
+
+        def fail(*_: object, **__: object) -> None:
+            raise JournalError("disk I/O error")
+
+        monkeypatch.setattr(store, "lines", fail)
+        answer = await visit.client.get(f"/ui/episodes/{asked.id}/changes")
+        assert answer.status_code == 200
+        assert answer.text == ": a message is a change of the page\n\n"
+        assert (await visit.client.get(f"/ui/episodes/{asked.id}")).status_code == 500

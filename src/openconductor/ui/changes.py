@@ -1,0 +1,84 @@
+"""Streams that tell an open page when to load itself again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from hashlib import sha256
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from openconductor.errors import JournalError
+from openconductor.ui.replies import PageProblem
+
+_STREAM_S = 600.0  # a stream of changes ends then, and the browser opens another one
+_MOST_STREAMS = 200
+
+log = logging.getLogger("openconductor.ui")
+
+
+class PageState(NamedTuple):
+    """The state of what a page shows.
+
+    Attributes:
+        version: changes with it.
+        ended: True if it will not change again.
+    """
+
+    version: str
+    ended: bool = False
+
+
+class Changes:
+    """The streams of all open pages.
+
+    Args:
+        stopping: returns True when streams are to end, because the server shuts down.
+    """
+
+    def __init__(self, stopping: Callable[[], bool]) -> None:
+        self._stopping = stopping
+        self._open = 0
+
+    def stream(self, request: Request, look: Callable[[], PageState], poll_s: float) -> Response:
+        """Answer with the changes since the version that the request has ``seen``.
+
+        Args:
+            request: the page's.
+            look: reads the state, in a thread.
+            poll_s: seconds between two readings.
+        """
+        if self._open >= _MOST_STREAMS:
+            raise PageProblem(503, "Too many pages are open; reload this one to see changes.")
+        changes = self._tell(look, poll_s, request.query_params.get("seen", ""))
+        return StreamingResponse(changes, media_type="text/event-stream")
+
+    async def _tell(
+        self, look: Callable[[], PageState], poll_s: float, seen: str
+    ) -> AsyncIterator[str]:
+        ends = time.monotonic() + _STREAM_S
+        self._open += 1
+        try:
+            yield ": a message is a change of the page\n\n"
+            while time.monotonic() < ends and not self._stopping():
+                state = await asyncio.to_thread(look)
+                if state.version != seen:
+                    seen = state.version
+                    yield f"data: {seen}\n\n"
+                if state.ended:
+                    yield "event: end\ndata: end\n\n"
+                    return
+                await asyncio.sleep(poll_s)
+        except JournalError as error:  # the answer has begun, so it can only end
+            log.warning("a page is told of no more changes: %s", error)
+        finally:
+            self._open -= 1
+
+
+def version_of(shown: object) -> str:
+    """Return what changes with what is shown."""
+    return sha256(repr(shown).encode("utf-8", "replace")).hexdigest()[:16]

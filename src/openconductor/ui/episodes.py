@@ -1,0 +1,253 @@
+"""The pages about episodes: the list, one, a part of it, two side by side, and files of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from openconductor.ledger import draw_up
+from openconductor.store import EpisodeFilter, EpisodeLine, StoredEpisode, StoreReader
+from openconductor.store.episode_json import episode_json
+from openconductor.store.serialisation import plain
+from openconductor.ui.changes import Changes, PageState, version_of
+from openconductor.ui.door import PREFIX, Visitor
+from openconductor.ui.entrance import Entrance
+from openconductor.ui.episode_list import (
+    CSV_LINES,
+    ERRORS,
+    ORDERS,
+    OUTCOMES,
+    PAGE,
+    as_csv,
+    line_json,
+    read_listing,
+)
+from openconductor.ui.graph import draw_graph
+from openconductor.ui.pages import Texts, count_texts, render, style_and_hash
+from openconductor.ui.parts import Part, rounds_of
+from openconductor.ui.replies import Page, PageProblem
+from openconductor.ui.snippets import SERVER, as_curl, as_python
+from openconductor.ui.timeline import draw_timeline
+
+EPISODE_POLL_S = 0.5
+"""How often an episode that is looked at is read again while it runs."""
+LIST_POLL_S = 2.0
+"""How often a list is."""
+
+_SNIPPET = 6_000  # characters; longer ones are only in the JSON
+_MOST_MESSAGES = 60  # of a call that are shown on a page
+
+
+class EpisodePages:
+    """Shows the episodes of a store.
+
+    Args:
+        store: read for every page.
+        entrance: knows who asks.
+        changes: tells open pages of changes.
+        serves: True if the server at this address answers questions, too.
+    """
+
+    def __init__(
+        self, store: StoreReader, entrance: Entrance, changes: Changes, *, serves: bool
+    ) -> None:
+        self._store = store
+        self._entrance = entrance
+        self._changes = changes
+        self._serves = serves
+
+    # ── the list ──────────────────────────────────────────────────────────────────────────────────
+    def episodes(self, request: Request, visitor: Visitor) -> Page:
+        """List episodes."""
+        listing = read_listing(request.query_params, visitor.key)
+        lines = self._store.lines(listing.chosen, offset=listing.offset, limit=PAGE + 1)
+        shown = lines[:PAGE]
+        values = {
+            "listing": listing,
+            "lines": shown,
+            "more": len(lines) > PAGE,
+            "outcomes": OUTCOMES,
+            "orders": ORDERS,
+            "errors": ERRORS,
+            "version": version_of(shown),
+        }
+
+        def data() -> object:
+            return {
+                "episodes": [line_json(line) for line in shown],
+                "page": listing.page,
+                "more": len(lines) > PAGE,
+                "problems": listing.problems,
+            }
+
+        return Page("episodes", "Episodes", values, data)
+
+    def csv(self, request: Request) -> Response:
+        """Answer with all chosen episodes as CSV, up to a limit."""
+        listing = read_listing(request.query_params, self._entrance.visitor(request).key)
+        lines = self._store.lines(listing.chosen, limit=CSV_LINES)
+        name = {"content-disposition": 'attachment; filename="episodes.csv"'}
+        return Response(as_csv(lines), headers=name, media_type="text/csv")
+
+    async def list_changes(self, request: Request) -> Response:
+        """Tell of changes of the list."""
+        listing = read_listing(request.query_params, self._entrance.visitor(request).key)
+
+        def look() -> PageState:
+            lines = self._store.lines(listing.chosen, offset=listing.offset, limit=PAGE)
+            return PageState(version_of(lines))
+
+        return self._changes.stream(request, look, LIST_POLL_S)
+
+    # ── one episode ───────────────────────────────────────────────────────────────────────────────
+    def find(self, identifier: str, visitor: Visitor) -> tuple[EpisodeLine, StoredEpisode]:
+        """Return an episode that a visitor may see.
+
+        Raises:
+            PageProblem: there is none.
+        """
+        chosen = EpisodeFilter(identifier=identifier, key=visitor.key)
+        lines = self._store.lines(chosen, limit=1)
+        stored = self._store.episode(identifier) if lines else None
+        if stored is None:
+            raise PageProblem(404, "There is no such episode, or it is another key's.")
+        return lines[0], stored
+
+    def episode(self, request: Request, visitor: Visitor) -> Page:
+        """Show one episode."""
+        line, stored = self.find(request.path_params["identifier"], visitor)
+        values = self._values(line, stored, request)
+
+        def data() -> object:
+            form = episode_json(stored, stored.workers)
+            form |= {name: values[name] for name in ("curl", "python")}
+            form |= {"outcome": line.outcome, "started": line.started}
+            return form | {"key": line.key, "model": line.model}
+
+        return Page("episode", _title(line), values, data)
+
+    def _values(
+        self, line: EpisodeLine, stored: StoredEpisode, request: Request, *, whole: bool = False
+    ) -> dict[str, object]:
+        """Return what the page of an episode shows; ``whole``: with all texts in full."""
+        rounds = rounds_of(stored)
+        server = str(request.base_url).removesuffix("/") if self._serves else SERVER
+        server = server.removesuffix(PREFIX)
+        key = self._entrance.door.has_keys
+        curl = as_curl(stored.question, model=line.model, server=server, key=key)
+        return {
+            "line": line,
+            "episode": stored,
+            "rounds": rounds,
+            "graph": draw_graph(rounds),
+            "narrow_graph": draw_graph(rounds, upright=True),
+            "timeline": draw_timeline(rounds, stored.seconds),
+            "ledger": draw_up(stored),
+            "cut": Texts(count_texts(rounds), whole=whole),
+            "has_texts": bool(stored.question),
+            "curl": curl,
+            "python": as_python(stored),
+            "snippet_most": _SNIPPET,
+            "version": version_of([line]),
+            "exported": whole,
+            "most_messages": 10**9 if whole else _MOST_MESSAGES,
+        }
+
+    async def episode_changes(self, request: Request) -> Response:
+        """Tell of changes of one episode, until it has ended."""
+        visitor = self._entrance.visitor(request)
+        chosen = EpisodeFilter(identifier=request.path_params["identifier"], key=visitor.key)
+
+        def look() -> PageState:
+            lines = self._store.lines(chosen, limit=1)
+            return PageState(version_of(lines), all(line.outcome != "unfinished" for line in lines))
+
+        return self._changes.stream(request, look, EPISODE_POLL_S)
+
+    def part(self, request: Request, visitor: Visitor) -> Page:
+        """Show one part of an episode: exactly what was sent, and what came back."""
+        line, stored = self.find(request.path_params["identifier"], visitor)
+        parts = [part for played in rounds_of(stored) for part in played.parts]
+        keys = [part.key for part in parts]
+        key = request.path_params["part"]
+        if key not in keys:
+            raise PageProblem(404, f"This episode has no part {key!r}.")
+        place = keys.index(key)
+        part = parts[place]
+        values = {
+            "line": line,
+            "part": part,
+            "before": keys[place - 1] if place else None,
+            "after": keys[place + 1] if place + 1 < len(keys) else None,
+            "cut": Texts(min(len(part.messages), _MOST_MESSAGES) + 4),
+            "has_texts": bool(stored.question),
+            "exported": False,
+            "most_messages": _MOST_MESSAGES,
+        }
+        return Page("part", f"{part.title}: {part.name}", values, lambda: _part_json(part))
+
+    async def export(self, request: Request) -> Response:
+        """Answer with the episode as one HTML file that needs no other."""
+        visitor = self._entrance.visitor(request)
+        text = await asyncio.to_thread(self._exported, request, visitor)
+        identifier = request.path_params["identifier"]
+        name = f'attachment; filename="episode-{identifier}.html"'
+        return Response(text, headers={"content-disposition": name}, media_type="text/html")
+
+    def _exported(self, request: Request, visitor: Visitor) -> str:
+        line, stored = self.find(request.path_params["identifier"], visitor)
+        style, digest = style_and_hash()
+        values = self._values(line, stored, request, whole=True)
+        return render("exported", title=_title(line), style=style, digest=digest, **values)
+
+    def compare(self, request: Request, visitor: Visitor) -> Page:
+        """Show two episodes side by side."""
+        identifiers = request.query_params.getlist("id")[:2]
+        found = [self.find(identifier, visitor) for identifier in identifiers]
+        sides: list[dict[str, object]] = []
+        for line, stored in found:
+            rounds = rounds_of(stored)
+            sides.append(
+                {
+                    "line": line,
+                    "episode": stored,
+                    "graph": draw_graph(rounds, upright=True),
+                    "timeline": draw_timeline(rounds, stored.seconds),
+                    "rounds": rounds,
+                }
+            )
+
+        def data() -> object:
+            forms = [
+                {**line_json(line), **episode_json(stored, stored.workers)}
+                for line, stored in found
+            ]
+            return {"episodes": forms}
+
+        texts = sum(count_texts(rounds_of(stored)) for _, stored in found)
+        values = {"sides": sides, "cut": Texts(texts)}
+        return Page("compare", "Two episodes side by side", values, data)
+
+
+def _title(line: EpisodeLine) -> str:
+    text = " ".join((line.question or f"Episode {line.id}").split())
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def _part_json(part: Part) -> dict[str, Any]:
+    """Return a part in JSON's types, its texts in full."""
+    names = ("key", "title", "name", "instead_of", "state", "access", "subtask", "seconds")
+    form = {name: getattr(part, name) for name in names}
+    form["messages"] = [{"role": turn.role, "content": turn.content} for turn in part.messages]
+    for name in ("text", "reasoning", "tool_calls", "finish_reason"):
+        form[name] = None if part.completion is None else plain(getattr(part.completion, name))
+    form["error"] = plain(part.error)
+    form["usage"] = plain(part.usage)
+    form["attempts"] = [
+        {"worker": call.worker, "outcome": call.outcome, "usage": plain(call.usage)}
+        for call, _ in part.attempts
+    ]
+    return form

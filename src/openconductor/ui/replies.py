@@ -1,0 +1,42 @@
+"""Replies to requests: a page with its values, data as JSON, and errors for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from starlette.responses import Response
+
+from openconductor.store.serialisation import plain
+
+
+class PageProblem(Exception):
+    """A request that is answered by an error: its HTTP status, and why, for people."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The answer at an address: a template with its values, and the same as JSON.
+
+    Attributes:
+        template: its name.
+        title: the page's.
+        values: what the template shows.
+        data: returns the same in JSON's types.
+    """
+
+    template: str
+    title: str
+    values: Mapping[str, object]
+    data: Callable[[], object]
+
+
+def as_json(value: object, status: int = 200) -> Response:
+    """Return a value as JSON."""
+    return Response(json.dumps(plain(value)), status, media_type="application/json")
