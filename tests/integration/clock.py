@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from unittest.mock import patch
 
-from faults.server import FaultServer, Record
+from faults.server import FaultServer
 
 SILENT = {"hang", "hang_midway", "drip_head", "drip_text", "drip_nothing"}
 """The faults that only a deadline ends."""
+_TURNS = 200  # of the loop, in which whoever is not silent is heard of
 
 
 def skip(seconds: float) -> None:
@@ -24,10 +25,23 @@ def skip(seconds: float) -> None:
 
 async def skip_silence(server: FaultServer, seconds: float) -> None:
     """Skip these seconds whenever all calls under way are silent, until this task is cancelled."""
-    before: list[Record] = []
     while True:
-        await asyncio.sleep(0.05)  # by then the clients, in this very loop, have read what was sent
-        busy = server.busy
-        if busy and busy == before and SILENT.issuperset(record.fate for record in busy):
+        await asyncio.sleep(0.05)
+        if await _stays_silent(server):
             skip(seconds)
-        before = busy
+
+
+async def _stays_silent(server: FaultServer) -> bool:
+    """Return True if nothing is under way but silence, neither here nor at the clients.
+
+    The server and its clients share this loop. A client that has not read an answer yet, or whose
+    request has not come yet, gets the turns of the loop that it needs; a jump of the clock before
+    would break off a call whose answer was sent.
+    """
+    silent = server.busy
+    requests = len(server.records)
+    for _ in range(_TURNS):
+        if not silent or silent != server.busy or requests != len(server.records):
+            return False
+        await asyncio.sleep(0)
+    return SILENT.issuperset(record.fate for record in silent)
