@@ -18,23 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from episodes_of import FLOW, HOSTILE, REVISION, fill
+from episodes_of import FLOW, HOSTILE, REVISION, fill, live
 
-from openconductor.events import Answered, Asked, CallEnded, RoundEnded, StepEnded
 from openconductor.store import Journal
-from openconductor.types import (
-    Call,
-    Completion,
-    Episode,
-    Message,
-    Round,
-    Sampling,
-    Step,
-    StepResult,
-    Transcript,
-    Usage,
-    Workflow,
-)
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright (extra 'dev')")
 pytest.importorskip("jinja2", reason="needs the extra 'ui'")
@@ -245,43 +231,20 @@ def test_the_exported_file_opens_from_a_disk(visit, kinds, tmp_path: Path, brows
 
 
 def test_an_episode_fills_in_while_it_runs(browser, tmp_path: Path) -> None:
-    plan = "model_id = [0, 1]\nsubtasks = ['A', 'B']\naccess_list = [[], [0]]"
-    flow = Workflow((Step(0, "A"), Step(1, "B", (0,))))
-    request = (Message("user", "?"),)
-
-    def call(worker: str, text: str) -> Call:
-        return Call(worker, "answered", request, Sampling(), Completion(text))
-
     with Journal(tmp_path / "live.sqlite") as journal:
-        journal(Asked("e1", 0, 0.0, "Live?", workers={0: "anna", 1: "bert"}))
-        journal.flush()
+        states = live(journal)
+        assert next(states) == "asked"
         with viewed(tmp_path / "live.sqlite") as link:
             visit = Visit(browser, link)
             page = visit.goto("/episodes/e1")
             page.wait_for_selector("text=The Conductor is writing a workflow.")
-            journal(CallEnded("e1", 0, 1.0, None, call("conductor", plan)))
+            assert next(states) == "planned"
             page.wait_for_selector(".wide .node.is-running:has-text('anna')")
             assert page.locator(".wide .node.is-waiting:has-text('bert')").count() == 1
-            results: list[StepResult] = []
-            for step, (name, text) in enumerate((("anna", "4"), ("bert", "42"))):
-                ended = call(name, text)
-                journal(CallEnded("e1", 0, 2.0 + step, step, ended))
-                results.append(
-                    StepResult(
-                        flow.steps[step],
-                        ended.completion,
-                        worker=step,
-                        started=float(step),
-                        ended=2.0 + step,
-                        calls=(ended,),
-                    )
-                )
-                journal(StepEnded("e1", 0, 2.0 + step, step, results[-1]))
+            for name in ("anna", "bert"):
+                assert next(states) == name
                 page.wait_for_selector(f".wide .node.is-answered:has-text('{name}')")
-            played = Round(Completion(plan), flow, Transcript(flow, tuple(results)))
-            journal(RoundEnded("e1", 0, 4.0, played))
-            episode = Episode("Live?", (played,), "42", None, Usage(), 4.0, "e1")
-            journal(Answered("e1", 0, 4.0, episode))
+            assert next(states) == "answered"
             page.wait_for_selector(".facts .badge.is-answered")
             assert page.locator("[data-live]").count() == 0
             assert visit.said == []

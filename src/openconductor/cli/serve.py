@@ -238,9 +238,13 @@ def _make_door(config: ServeConfig, ring: key_ring.KeyRing) -> Door:
 def _dry_run(config: ServeConfig, where: str, *, offline: bool) -> None:
     """Check everything that a server needs, and print a line for each check."""
     checklist = Checklist()
-    if find_spec("starlette") is None:
-        install = "pip install 'openconductor[serve]'"
-        checklist.wrong("packages", f"the extra serve is not installed: {install}")
+    needed = {"serve": "starlette"}
+    if config.ui:
+        needed["ui"] = "jinja2"
+    for extra, module in needed.items():
+        if find_spec(module) is None:
+            install = f"pip install 'openconductor[{extra}]'"
+            checklist.wrong("packages", f"the extra {extra} is not installed: {install}")
     checklist.attempt("traces", partial(_check_traces, config))
     what = "run" if config.run else "conductor"
     offer = checklist.attempt(what, lambda: _make_offer(config, where))

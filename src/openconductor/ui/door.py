@@ -11,7 +11,6 @@ from __future__ import annotations
 import hmac
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -25,7 +24,7 @@ SESSION_S = 12 * 3600.0
 TOKEN_S = 24 * 3600.0
 """Seconds after which a token is worth nothing."""
 
-_MOST = 1000  # sessions, and tokens; the oldest ends first
+_MOST = 100  # sessions of a key, and tokens; its oldest ends first
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 """The names by which a server on this machine is reached."""
 
@@ -41,19 +40,26 @@ class Visitor:
 
 
 class _Passes:
-    """Visitors by a secret, each until it expires."""
+    """Visitors by a secret, each until it expires. No visitor's passes end because of another's."""
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
         self._seconds = seconds
         self._clock = clock
-        self._held: OrderedDict[str, tuple[Visitor, float]] = OrderedDict()
+        self._held: dict[str, tuple[Visitor, float]] = {}  # the oldest first
 
     def issue(self, visitor: Visitor) -> str:
         """Return a new secret that stands for a visitor."""
-        while len(self._held) >= _MOST:
-            self._held.popitem(last=False)
+        now = self._clock()
+        own: list[str] = []
+        for secret, (holder, ends) in list(self._held.items()):
+            if ends <= now:
+                del self._held[secret]
+            elif holder == visitor:
+                own.append(secret)
+        if len(own) >= _MOST:
+            del self._held[own[0]]
         secret = secrets.token_urlsafe(32)
-        self._held[secret] = (visitor, self._clock() + self._seconds)
+        self._held[secret] = (visitor, now + self._seconds)
         return secret
 
     def find(self, secret: str) -> Visitor | None:

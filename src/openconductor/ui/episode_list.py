@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -135,7 +136,8 @@ def read_since(text: str) -> float | None:
     """
     with suppress(ValueError):
         if text[-1] in _AGES:
-            return time.time() - float(text[:-1]) * _AGES[text[-1]]
+            moment = time.time() - float(text[:-1]) * _AGES[text[-1]]
+            return moment if math.isfinite(moment) else None
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)

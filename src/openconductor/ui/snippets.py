@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 
-from openconductor.types import Episode, Message, Question, Workflow
+from openconductor.providers.wire.chat import plain, request_body
+from openconductor.types import Episode, Message, Question, Sampling, Workflow
 
 SERVER = "http://127.0.0.1:8080"
 """The address of ``openconductor serve``, unless another is known."""
@@ -21,8 +22,7 @@ def as_curl(question: Question, *, model: str | None, server: str = SERVER, key:
         key: True if it wants a key, which is taken from the environment.
     """
     turns = (Message("user", question),) if isinstance(question, str) else question
-    messages = [{"role": turn.role, "content": turn.content} for turn in turns]
-    body = {"model": model or "conductor", "messages": messages}
+    body = request_body(model or "conductor", turns, Sampling(), stream=False)
     header = ' -H "authorization: Bearer $KEY"' if key else ""
     document = shlex.quote(json.dumps(body))
     return f"curl {server}/v1/chat/completions{header} -d {document}"
@@ -33,19 +33,13 @@ def as_python(episode: Episode) -> str:
 
     Without a workflow it asks the Conductor.
     """
-    question: object = episode.question
-    if not isinstance(episode.question, str):
-        turns = [f"    oc.Message({turn.role!r}, {turn.content!r}),\n" for turn in episode.question]
-        question = f"[\n{''.join(turns)}]"
-    else:
-        question = repr(question)
     lines = [
         "import asyncio",
         "",
         "import openconductor as oc",
         "",
         'pool = oc.WorkerPool.from_toml("pool.toml")',
-        f"question = {question}",
+        f"question = {_as_code(episode.question)}",
     ]
     workflow = _last_workflow(episode)
     if workflow is None:
@@ -58,6 +52,19 @@ def as_python(episode: Episode) -> str:
     lines.append("])")
     lines.append("print(asyncio.run(oc.execute(workflow, pool, question)).answer)")
     return "\n".join(lines)
+
+
+def _as_code(question: Question) -> str:
+    """Return the expression of a question, with its images and calls of tools."""
+    if isinstance(question, str):
+        return repr(question)
+    lines = ["["]
+    for turn in question:
+        values = f"{turn.role!r}, {turn.content!r}"
+        if turn.parts:
+            values += f", {tuple(map(plain, turn.parts))!r}"
+        lines.append(f"    oc.Message({values}),")
+    return "\n".join([*lines, "]"])
 
 
 def _last_workflow(episode: Episode) -> Workflow | None:

@@ -192,6 +192,15 @@ def test_a_servers_faults_are_named_at_once(run) -> None:
     run("serve", "--offline").assert_refused("--offline requires --dry-run")
 
 
+def test_a_server_with_the_page_needs_the_extra_of_the_page(run, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    Path("serve.toml").write_text("ui = true\n")
+    done = run("serve", "--config", "serve.toml", "--dry-run", "--offline")
+    assert done.code == 1
+    assert "openconductor[ui]" in " ".join(done.out.split())
+    assert run("serve", "--dry-run", "--offline").code == 0
+
+
 def test_a_port_that_is_taken_fails_only_online(run) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from decimal import Decimal
 
 import openconductor as oc
+from openconductor import events
 from openconductor.store import Store
 from openconductor.testing import Scripted
-from openconductor.types import Completion, Episode, Message, Price, Usage
+from openconductor.types import (
+    Call,
+    Completion,
+    Episode,
+    Message,
+    Price,
+    Round,
+    Sampling,
+    StepResult,
+    Transcript,
+    Usage,
+)
 
 PRICE = Price(Decimal("1.25"), Decimal(10))
 NAMES = ("anna", "bert", "carl")
@@ -73,3 +86,32 @@ async def fill(store: Store) -> dict[str, str]:
     }
     store.flush()
     return {kind: episode.id for kind, episode in asked.items()}
+
+
+def live(store: Store) -> Iterator[str]:
+    """Write the episode "e1" of two steps bit by bit; yield the state that it is in."""
+    flow = oc.Workflow([oc.Step(0, "A"), oc.Step(1, "B", [0])])
+    plan = "model_id = [0, 1]\nsubtasks = ['A', 'B']\naccess_list = [[], [0]]"
+
+    def called(worker: str, text: str) -> Call:
+        return Call(worker, "answered", (Message("user", "?"),), Sampling(), Completion(text))
+
+    store(events.Asked("e1", 0, 0.0, "Live?", workers={0: "anna", 1: "bert"}))
+    store.flush()
+    yield "asked"
+    store(events.CallEnded("e1", 0, 1.0, None, called("conductor", plan)))
+    yield "planned"
+    results: list[StepResult] = []
+    for step, (name, text) in enumerate((("anna", "4"), ("bert", "42"))):
+        call = called(name, text)
+        store(events.CallEnded("e1", 0, 2.0 + step, step, call))
+        times = {"started": float(step), "ended": 2.0 + step}
+        done = StepResult(flow.steps[step], call.completion, worker=step, calls=(call,), **times)
+        results.append(done)
+        store(events.StepEnded("e1", 0, 2.0 + step, step, done))
+        yield name
+    played = Round(Completion(plan), flow, Transcript(flow, tuple(results)))
+    store(events.RoundEnded("e1", 0, 4.0, played))
+    episode = Episode("Live?", (played,), "42", None, Usage(), 4.0, "e1")
+    store(events.Answered("e1", 0, 4.0, episode))
+    yield "answered"

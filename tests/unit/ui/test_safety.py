@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from episodes_of import ask, fill
 from sites import ORIGIN, Markup, visited
 from test_site import pages_of
 
+from openconductor.errors import AuthFailed
 from openconductor.store import Journal
-from openconductor.ui.door import SESSION_S, TOKEN_S, Door
+from openconductor.ui.door import SESSION_S, TOKEN_S, Door, Visitor
 
 KEYS = {"oc-ann": "ann", "oc-kim": "kim"}
 
@@ -175,6 +177,24 @@ def test_links_and_sessions_expire() -> None:
     token = door.new_token(None)
     now += TOKEN_S
     assert door.exchange(token=token) is None
+
+
+def test_the_sessions_of_one_key_never_end_those_of_another() -> None:
+    keys = {"Bearer oc-ann": "ann", "Bearer oc-kim": "kim"}
+
+    def find_key(headers: Mapping[str, str]) -> str:
+        if "authorization" not in headers:
+            raise AuthFailed("no key", worker="server")
+        return keys[headers["authorization"]]
+
+    door = Door(1, find_key=find_key)
+    sessions = {key: [door.exchange(key=key)] for key in ("oc-ann", "oc-kim")}
+    for _ in range(1000):
+        sessions["oc-kim"].append(door.exchange(key="oc-kim"))
+    alive = [door.visitor({}, {door.cookie: one or ""}) for one in sessions["oc-kim"]]
+    assert door.visitor({}, {door.cookie: sessions["oc-ann"][0] or ""}) == Visitor("ann")
+    assert alive[0] is None
+    assert alive[-100:] == [Visitor("kim")] * 100
 
 
 async def test_data_are_never_html(store) -> None:

@@ -17,6 +17,7 @@ from sites import Markup, visited
 from openconductor.errors import JournalError
 from openconductor.store import Journal, Store
 from openconductor.types import Message
+from openconductor.ui.episode_list import read_listing
 
 LIMIT = 200_000  # bytes of a page
 
@@ -93,6 +94,27 @@ async def test_the_data_of_an_episode_are_those_of_the_server_with_its_code(stor
     steps = [call for call in calls if ast.unparse(call.func) == "oc.Step"]
     written = [tuple(ast.literal_eval(value) for value in step.args) for step in steps]
     assert written == [(step.worker, step.subtask, step.access) for step in FLOW]
+
+
+async def test_the_code_of_an_episode_has_its_images_and_calls_of_tools(store: Store) -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    chat = [
+        Message("user", "What is it?", (image,)),
+        Message("assistant", "", ({"tool_calls": [call]},)),
+        Message("tool", "a cat", ({"tool_call_id": "call_1"},)),
+    ]
+    asked = await ask(store, chat)
+    store.flush()
+    async with visited(store) as visit:
+        data = (await visit.client.get(f"/ui/episodes/{asked.id}.json")).json()
+    words = shlex.split(data["curl"])
+    user, assistant, tool = json.loads(words[words.index("-d") + 1])["messages"]
+    assert user["content"] == [{"type": "text", "text": "What is it?"}, image]
+    assert (assistant["tool_calls"], tool["tool_call_id"]) == ([call], "call_1")
+    calls = [node for node in ast.walk(ast.parse(data["python"])) if isinstance(node, ast.Call)]
+    turns = [one for one in calls if ast.unparse(one.func) == "oc.Message"]
+    assert [Message(*map(ast.literal_eval, turn.args)) for turn in turns] == chat
 
 
 async def test_the_list_is_filtered_sorted_and_paged_by_the_server(store: Store) -> None:
@@ -193,6 +215,13 @@ async def test_a_change_of_an_episode_is_told_until_it_has_ended(store: Store) -
         again = await visit.client.get(f"/ui/episodes/{asked.id}/changes?seen={seen}")
         assert "data: end" in again.text
         assert f"data: {seen}" not in again.text
+
+
+@pytest.mark.parametrize("since", ["nand", "infh", "-infw", "d", "yesterday"])
+def test_an_age_that_is_no_number_is_no_filter(since: str) -> None:
+    listing = read_listing({"since": since}, None)
+    assert listing.chosen.since is None
+    assert listing.problems[0].startswith(f"since: got {since!r}")
 
 
 async def test_a_store_that_fails_while_changes_are_told_ends_the_stream(
