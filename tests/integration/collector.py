@@ -24,6 +24,15 @@ class Collector:
     spans: list[Any] = field(default_factory=list)
     asked: threading.Event = field(default_factory=threading.Event)
     over: threading.Event = field(default_factory=threading.Event)
+    server: ThreadingHTTPServer | None = None
+
+    def kill(self) -> None:
+        """Close its port; it can be closed twice."""
+        self.over.set()
+        if self.server is not None:
+            self.server.shutdown()
+            self.server.server_close()
+            self.server = None
 
 
 @contextmanager
@@ -45,16 +54,14 @@ def collector(*, hangs: bool = False) -> Iterator[Collector]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made.server = server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     made.url = f"http://127.0.0.1:{server.server_address[1]}"
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield made
     finally:
-        made.over.set()
-        server.shutdown()
-        server.server_close()
+        made.kill()
 
 
 def attributes_of(span: Any) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def planned(*answers: Answer) -> list[Answer]:
 
 @asynccontextmanager
 async def offered(
-    folder: Path, *answers: Answer, options: str = ""
+    folder: Path, *answers: Answer, options: str = "", **environment: str
 ) -> AsyncIterator[tuple[Client, ChatServer]]:
     """A client of the command over a pool of a planner and two workers; what it wrote to stderr is
     printed.
@@ -47,7 +47,7 @@ async def offered(
         started = StdioServerParameters(
             command=sys.executable,
             args=command.split(),
-            env={"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "NO_KEY": "none"},
+            env={"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "NO_KEY": "none", **environment},
         )
         with (folder / "stderr").open("w+") as errors:
             async with asyncio.timeout(30), Client(stdio_client(started, errlog=errors)) as client:
@@ -92,6 +92,25 @@ async def test_the_tool_answers_with_its_bill_and_tells_of_each_step(tmp_path: P
         (5, "step 2 ended: writer (17 tokens, $0.012)"),
     ]
     assert [body["model"] for body in server.bodies] == ["planner", "thinker", "writer"]
+
+
+async def test_an_answer_is_traced_as_a_part_of_the_client_s_trace(tmp_path: Path) -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    from integration.collector import attributes_of, collector
+
+    above = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    answers = planned(says(completion("2 + 2")), says(completion("4")))
+    with collector() as collected:
+        endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": collected.url}
+        async with offered(tmp_path, *answers, options="--traces", **endpoint) as (client, _):
+            question = {"question": "2 + 2?"}
+            got = await client.call_tool("ask", question, meta={"traceparent": above})
+    bill = got.structured_content["orchestration"]
+    tokens = [attributes_of(span).get("gen_ai.usage.input_tokens", 0) for span in collected.spans]
+    assert sum(tokens) == bill["input_tokens"] == 36
+    assert {span.trace_id.hex() for span in collected.spans} == {above[3:35]}
+    (root,) = [span for span in collected.spans if span.name == "invoke_workflow ask"]
+    assert root.parent_span_id.hex() == above[36:52]
 
 
 async def test_failures_are_errors_of_the_tool_with_their_code_and_what_was_spent(

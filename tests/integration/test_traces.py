@@ -6,12 +6,15 @@ exporter.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from contextlib import ExitStack
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,7 @@ from integration.served import PLAN, request_body, served
 from openconductor import traces
 from openconductor.cli import main
 from openconductor.gym.questions import EXAMPLE
+from openconductor.store import read_store
 from openconductor.traces import TracesTable, names, open_traces
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -125,6 +129,52 @@ async def test_answers_are_the_same_without_a_collector_and_with_one_that_hangs(
                 await server.until_idle()
         assert hanging.asked.is_set()
         assert hanging.spans == []
+
+
+async def test_a_collector_that_is_killed_between_answers_delays_and_changes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traces, "CLOSE_S", 0.2)
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
+    async with (
+        fault_server(Played({}), {"planner": PLAN}) as workers,
+        served(tmp_path, workers) as server,
+    ):
+        with ExitStack() as stack:
+            collected = stack.enter_context(collector())
+            monkeypatch.setenv(ENDPOINT, collected.url)
+            server.gateway.traces = stack.enter_context(open_traces(TracesTable()))
+            assert (await server.ask("chat")).status_code == 200
+            assert await asyncio.to_thread(collected.asked.wait, 30)
+            collected.kill()
+            assert {(await server.ask("chat")).status_code for _ in range(20)} == {200}
+        await server.until_idle()
+
+
+def test_an_evaluation_sends_its_whole_bill_by_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = "eval conductor worker:jack --limit 4 --out run --traces"
+    with collector() as collected:
+        monkeypatch.setenv(ENDPOINT, collected.url)
+        assert main(words.split()) == 0
+    kept = [attributes_of(span) for span in collected.spans]
+    with read_store(tmp_path / "run" / "journal.sqlite") as journal:
+        bill = journal.totals().spent.usage
+    total = Counter[str]()
+    for attributes in kept:
+        for name in (names.INPUT_TOKENS, names.OUTPUT_TOKENS):
+            total[name] += attributes.get(name, 0)
+    assert total[names.INPUT_TOKENS] == bill.input_tokens > 0
+    assert total[names.OUTPUT_TOKENS] == bill.output_tokens > 0
+    episodes = Counter(span.name for span in collected.spans if not span.parent_span_id)
+    assert episodes == {"invoke_workflow conductor": 4, "invoke_workflow worker:jack": 4}
+
+
+def test_the_runs_of_a_study_have_no_traces(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "recipes/gym.toml", "--study", "study", "--traces"]) == 2
+    assert "--traces cannot be combined with --study" in capsys.readouterr().err
 
 
 async def test_a_server_that_does_not_trace_passes_no_trace_on(tmp_path: Path) -> None:

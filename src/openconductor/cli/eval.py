@@ -31,6 +31,7 @@ from openconductor.cli.options import (
     Out,
     PlannerName,
     PoolFile,
+    Traced,
     UndecidedFate,
     Unsafe,
 )
@@ -146,6 +147,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
         Path | None,
         typer.Option("--regrade", help="A run's folder: only grade its answers again."),
     ] = None,
+    traces: Traced = False,
     dry_run: DryRunOption = False,
     offline: Offline = False,
     as_json: AsJson = False,
@@ -182,8 +184,8 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
         },
     )
     if regraded is not None:
-        others = (overrides, tasks, paths, limit, config, out, retry_failed, dry_run, offline)
-        if changes.keys() - {"judge"} or any(others):
+        others = (overrides, tasks, paths, limit, config, out, retry_failed, traces, dry_run)
+        if changes.keys() - {"judge"} or any(others) or offline:
             raise ConfigError(
                 "--regrade allows only --judge and --json; a judge is asked again where it failed"
             )
@@ -209,7 +211,8 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
         return
     if offline:
         raise ConfigError("--offline requires --dry-run")
-    _evaluate(recipe, out or default_folder(recipe), retry_failed, as_json)
+    folder = out or default_folder(recipe)
+    _evaluate(recipe, folder, as_json=as_json, retry_failed=retry_failed, traces=traces)
 
 
 def _overlay(base: Mapping[str, object], changes: Values) -> Values:
@@ -225,11 +228,15 @@ def _overlay(base: Mapping[str, object], changes: Values) -> Values:
     return merged
 
 
-def _evaluate(config: EvalConfig, folder: Path, retry_failed: bool, as_json: bool) -> None:
+def _evaluate(
+    config: EvalConfig, folder: Path, *, as_json: bool, retry_failed: bool, traces: bool
+) -> None:
     command = shlex.join(("openconductor", "eval", "--out", str(folder)))
     try:
         with interruptible(folder, command):
-            results = evaluate(config, folder, "evaluating", retry_failed=retry_failed)
+            results = evaluate(
+                config, folder, "evaluating", retry_failed=retry_failed, traces=traces
+            )
     except BudgetExceeded:
         console.say(f"the table so far: {folder / 'table.md'}")
         raise

@@ -14,6 +14,7 @@ import openconductor as oc
 from openconductor.cli import console, options
 from openconductor.config import needing
 from openconductor.store import open_store
+from openconductor.traces import TracesTable, open_traces
 
 
 @options.spread
@@ -38,6 +39,7 @@ def mcp(
         ),
     ] = None,
     journal: options.Journal = None,
+    traces: options.Traced = False,
 ) -> None:
     """Offer the pool to coding agents as one MCP tool, over stdio.
 
@@ -50,5 +52,12 @@ def mcp(
         workers = oc.WorkerPool.from_toml(pool)
         orchestrator = how.open_conductor(conductor, workers)
     total = oc.Budget(total_calls, dollars=total_dollars)
-    with nullcontext() if journal is None else open_store(journal) as store:
-        asyncio.run(serve(orchestrator, how.budget, oc.__version__, total=total, store=store))
+    with (
+        open_traces(TracesTable() if traces else None) as tracing,
+        nullcontext() if journal is None else open_store(journal) as store,
+    ):
+        asyncio.run(
+            serve(
+                orchestrator, how.budget, oc.__version__, total=total, store=store, traces=tracing
+            )
+        )

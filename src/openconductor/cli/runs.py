@@ -28,6 +28,7 @@ from openconductor.evaluation.records import CONFIG, JOURNAL, Results, holds
 from openconductor.evaluation.tables import TableRow, make_rows, much_masked
 from openconductor.pool import simulated_pool
 from openconductor.store import Spending, read_store
+from openconductor.traces import TracesTable, open_traces
 
 Values = dict[str, object]
 
@@ -55,9 +56,14 @@ def evaluate(
     *,
     retry_failed: bool = False,
     extends: bool = False,
+    traces: bool = False,
 ) -> Results:
     """Evaluate a recipe into a folder, or resume the run in it, with a progress bar."""
-    with console.only_results_on_stdout(), console.progress_bar(title) as advance:
+    with (
+        open_traces(TracesTable() if traces else None) as tracing,
+        console.only_results_on_stdout(),
+        console.progress_bar(title) as advance,
+    ):
 
         def report(progress: Progress) -> None:
             spent = progress.spent
@@ -80,6 +86,7 @@ def evaluate(
             extends=extends,
             on_begin=begin,
             on_progress=report,
+            traces=tracing,
         )
         return asyncio.run(running)
 

@@ -16,12 +16,13 @@ import typer
 
 from openconductor.cli import console
 from openconductor.cli.console import percent
-from openconductor.cli.options import AsJson, Offline
+from openconductor.cli.options import AsJson, Offline, Traced
 from openconductor.cli.runs import ask_command, interruptible, is_first_process
 from openconductor.config import needing
 from openconductor.errors import ConfigError
 from openconductor.evaluation.dry_run import missing_keys
 from openconductor.pool import simulated_pool
+from openconductor.traces import TracesTable, open_traces
 from openconductor.training.checks import check_training, require_names
 from openconductor.training.train_config import UNTRIED, TrainConfig, draw_seeds, load_train_config
 
@@ -64,6 +65,7 @@ def train(  # noqa: PLR0913, PLR0917 - the options of a command
         int | None,
         typer.Option("--jobs", min=1, help=f"The study's runs at once (default: {JOBS})."),
     ] = None,
+    traces: Traced = False,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -86,6 +88,8 @@ def train(  # noqa: PLR0913, PLR0917 - the options of a command
             raise ConfigError(
                 "--study cannot be combined with --out or --resume; a study always resumes"
             )
+        if traces:
+            raise ConfigError("--traces cannot be combined with --study; its runs have no traces")
         results = _study(config, study, seeds, controls, jobs)
     else:
         options = {"--seeds": seeds, "--controls or --no-controls": controls, "--jobs": jobs}
@@ -97,7 +101,7 @@ def train(  # noqa: PLR0913, PLR0917 - the options of a command
         command = ["openconductor", "train", str(recipe), *(overrides or ())]
         command += ["--out", str(folder), "--resume"]
         with interruptible(folder, shlex.join(command)):
-            results = _train(config, folder, resume)
+            results = _train(config, folder, resume=resume, traces=traces)
     if not is_first_process():
         return
     if as_json:
@@ -109,12 +113,13 @@ def train(  # noqa: PLR0913, PLR0917 - the options of a command
         console.say(_next_commands(folder, config))
 
 
-def _train(config: TrainConfig, folder: Path, resume: bool) -> _Record:
+def _train(config: TrainConfig, folder: Path, *, resume: bool, traces: bool) -> _Record:
     require_names(config, folder if is_first_process() else None, resume=resume)
     with needing("train", "train"):
         from openconductor.training.run import train as run
-    with console.only_results_on_stdout():
-        return run(config, folder, resume=resume, on_progress=console.say)
+    table = TracesTable() if traces and is_first_process() else None
+    with open_traces(table) as tracing, console.only_results_on_stdout():
+        return run(config, folder, resume=resume, on_progress=console.say, traces=tracing)
 
 
 def _study(

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from openconductor.calls.budget import RunBudget, check_price
 from openconductor.calls.cards import Calibrations
+from openconductor.calls.dispatcher import FanOut
 from openconductor.calls.policies import RUN_UNREACHABLE_S
 from openconductor.errors import BudgetExceeded, ConfigError, RateLimited
 from openconductor.evaluation import ask_and_settle, judge, records, sheets, systems, tables
@@ -49,13 +50,14 @@ from openconductor.evaluation.sheets import Sheet, check_judge, open_judge, sett
 from openconductor.evaluation.systems import System, Workshop
 from openconductor.events import CallEnded, Event
 from openconductor.pool import read_calibrations
-from openconductor.protocols import CallContext
+from openconductor.protocols import CallContext, OnEvent
 from openconductor.store import Spending, Store, open_store
 from openconductor.store.storage import make_folder, write_whole
 from openconductor.types import Budget, Episode, Problem
 
 if TYPE_CHECKING:
     from openconductor.sandboxes import Sandbox
+    from openconductor.traces.tracer import Traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ async def run_grid(
     extends: bool = False,
     on_begin: Callable[[EvalPlan], None] | None = None,
     on_progress: OnProgress | None = None,
+    traces: Traces | None = None,
 ) -> Results:
     """Ask every system every question, as often as the recipe says, and write the tables.
 
@@ -95,6 +98,7 @@ async def run_grid(
         extends: lets the recipe have more systems and questions than the run in the folder.
         on_begin: gets the plan when everything is checked, before the folder is written.
         on_progress: told after each question.
+        traces: records the spans of each episode, under the name of its system. None: nobody does.
 
     Raises:
         ConfigError: the recipe names something unknown, or the folder holds something else.
@@ -119,7 +123,7 @@ async def run_grid(
             pool = plan.workshop.pool
             records.write_folder(folder, config, plan.described, plan.sandbox, pool)
             sheets.write_questions(folder, plan.sheets)
-            await _Run(plan, folder, journal, retry_failed, on_progress).play()
+            await _Run(plan, folder, journal, retry_failed, on_progress, traces).play()
     except BudgetExceeded:
         write_tables(Results.load(folder), folder)
         raise
@@ -309,18 +313,20 @@ class _Run:
         journal: Store,
         retry_failed: bool,
         on_progress: OnProgress | None,
+        traces: Traces | None,
     ) -> None:
         self._folder = folder
         self._config = plan.config
         self._journal = journal
         self._kept = _kept_cells(plan, records.kept_records(journal), retry_failed)
         self._sink = _Sink(journal)
+        self._traces = traces
         budget = plan.config.budget.budget()
         self._budget = None if budget is None else open_run_budget(budget, self._sink.spent)
         if plan.config.share_calls or self._sink.spent.calls:
             plan.workshop.journal = journal
         pool = plan.workshop.pool.replaying(journal)
-        judge = open_judge(plan.config, pool, journal, self._budget, self._sink)
+        judge = open_judge(plan.config, pool, journal, self._budget, self._sink_of("judge"))
         settle = partial(settle_sheets, undecided=plan.config.undecided, judge=judge)
         learning = None
         if plan.learning is not None:
@@ -347,6 +353,12 @@ class _Run:
                 await self._ask_all([system], plan.sheets, self._config.repeats)
         else:
             await self._ask_all(made, plan.sheets, self._config.repeats)
+
+    def _sink_of(self, asked: str) -> OnEvent:
+        """Return the sink of the episodes of a system, or of the judge."""
+        if self._traces is None:
+            return self._sink
+        return FanOut(self._sink, self._traces.named(asked))
 
     async def _learn(self, sheet: Sheet) -> systems.Lessons:
         """Ask for the lessons of trained baselines; keep and return them."""
@@ -392,7 +404,10 @@ class _Run:
         context = CallContext(sample=sample, budget=self._budget, unreachable_s=RUN_UNREACHABLE_S)
         try:
             return await system.orchestrator.ask(
-                cell.problem.question, budget=system.budget, on_event=self._sink, context=context
+                cell.problem.question,
+                budget=system.budget,
+                on_event=self._sink_of(system.name),
+                context=context,
             )
         except BudgetExceeded as error:
             own = self._budget is None or not self._budget.ended_in(error)

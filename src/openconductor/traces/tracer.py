@@ -141,17 +141,19 @@ def make_traces(processor: SpanProcessor, *, content: bool, cost_as: str) -> Tra
     provider = TracerProvider(
         resource=described.merge(OTELResourceDetector().detect()), shutdown_on_exit=False
     )
-    environ = os.environ
-    is_off = (
-        environ.get("OTEL_SDK_DISABLED") == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none"
-    )
+    is_off = _says("OTEL_SDK_DISABLED", "true") or _says("OTEL_TRACES_EXPORTER", "none")
     recorder = SpanRecorder(
         processor,
         ALWAYS_OFF if is_off else provider.sampler,
         provider.resource,
         InstrumentationScope("openconductor", version),
-        content=content or os.environ.get(CAPTURE_CONTENT) == "true",
+        content=content or _says(CAPTURE_CONTENT, "true"),
         longest=SpanLimits().max_span_attribute_length,
         cost_as=cost_as,
     )
     return Traces(recorder, {names.WORKFLOW_NAME: "openconductor"}, None, {})
+
+
+def _says(variable: str, value: str) -> bool:
+    """Return True if a variable has this value, in upper or lower case (OpenTelemetry's rule)."""
+    return os.environ.get(variable, "").strip().lower() == value

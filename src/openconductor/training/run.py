@@ -24,7 +24,7 @@ from datetime import timedelta
 from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from accelerate import PartialState
@@ -78,6 +78,9 @@ from openconductor.training.train_config import (
 )
 from openconductor.types import Completion, Step, Workflow
 
+if TYPE_CHECKING:
+    from openconductor.traces.tracer import Traces
+
 PHASES: tuple[Phase, ...] = (COLD_START, IMITATION, GRPO)
 """The phases of a training, in order; each starts from the model of the one before."""
 _PACKAGES = (
@@ -105,6 +108,7 @@ def train(
     resume: bool = False,
     on_progress: Callable[[str], None] | None = None,
     phases: Sequence[Phase] = PHASES,
+    traces: Traces | None = None,
 ) -> Record:
     """Train a Conductor.
 
@@ -116,6 +120,7 @@ def train(
             returns its results.
         on_progress: gets lines for people, from the first process.
         phases: the phases, in order; a resumed run needs the same ones.
+        traces: records the spans of each rollout. None: nobody does.
 
     Returns:
         The results: the start, and the trained Conductor at temperature 1 and greedy, each measured
@@ -160,7 +165,7 @@ def train(
         if state.is_main_process:
             journal = stack.enter_context(open_store(folder / "journal.sqlite"))
             pool = open_workers(config, questions, journal)
-            scorer = Scorer(config, pool, questions.grader, journal)
+            scorer = Scorer(config, pool, questions.grader, journal, traces)
             stack.callback(scorer.close)
         else:
             pool = open_workers(config, questions)

@@ -20,6 +20,7 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
 
 from openconductor.calls.budget import check_price
+from openconductor.calls.dispatcher import FanOut
 from openconductor.calls.policies import RUN_UNREACHABLE_S
 from openconductor.config import load_registered
 from openconductor.errors import ConfigError, TrainingStopped, WorkflowError
@@ -42,6 +43,7 @@ from openconductor.training.train_config import BudgetConfig, TrainConfig
 from openconductor.types import Budget, Completion, Grade, Problem, Round, text_of
 
 if TYPE_CHECKING:
+    from openconductor.traces.tracer import Traces
     from openconductor.training.setup import Setup
 
 T = TypeVar("T")
@@ -93,13 +95,19 @@ class Scorer:
         pool: the workers.
         grader: the judge of the final answers.
         journal: gets a record of each completion, and of the workers' calls (``keeps_calls``).
+        traces: records the spans of each rollout. None: nobody does.
 
     Raises:
         ConfigError: a price is needed that a worker lacks, or ``reward`` is wrong.
     """
 
     def __init__(
-        self, config: TrainConfig, pool: WorkerPool, grader: Grader, journal: Store
+        self,
+        config: TrainConfig,
+        pool: WorkerPool,
+        grader: Grader,
+        journal: Store,
+        traces: Traces | None = None,
     ) -> None:
         self._config = config
         self._pool = pool
@@ -117,7 +125,11 @@ class Scorer:
                 )
         judge = None
         if config.reward.judge:
-            judge = PoolJudge(pool, config.reward.judge, journal, self._context)
+            calls = journal if traces is None else FanOut(journal, traces.named("judge"))
+            judge = PoolJudge(pool, config.reward.judge, journal, self._context, calls)
+        rollouts = None if traces is None else traces.named("rollout")
+        kept = journal if keeps_calls(config, pool) else None
+        sinks = [sink for sink in (kept, rollouts) if sink is not None]
         grader = settled(grader, undecided=config.reward.undecided, judge=judge)
         self._reward = RewardFunction(
             pool,
@@ -126,7 +138,7 @@ class Scorer:
             max_steps=config.rollout.max_steps,
             trailing=config.reward.trailing_text == "accepted",
             grade_timeout_s=config.reward.grade_timeout_s,
-            on_event=journal if keeps_calls(config, pool) else None,
+            on_event=FanOut(*sinks) if sinks else None,
             value=reward_value(config),
         )
         # One loop for the whole run, so that connections stay open between iterations.

@@ -261,7 +261,8 @@ def test_a_trace_that_is_not_sampled_records_nothing_and_says_so(
     for variable, value, headers in (
         ("OTEL_TRACES_SAMPLER", "always_off", {}),
         ("OTEL_SDK_DISABLED", "true", {}),
-        ("OTEL_TRACES_EXPORTER", "none", {}),
+        ("OTEL_SDK_DISABLED", "TRUE", {}),
+        ("OTEL_TRACES_EXPORTER", "None", {}),
         ("OTEL_SERVICE_NAME", "x", {"traceparent": f"00-{'1' * 32}-{'2' * 16}-00"}),
     ):
         monkeypatch.setenv(variable, value)

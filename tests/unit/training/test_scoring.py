@@ -29,6 +29,7 @@ from openconductor.protocols import Grader
 from openconductor.reward import Scored
 from openconductor.store import open_store, read_store
 from openconductor.testing import Scripted
+from openconductor.traces import TracesTable, open_traces
 from openconductor.training import run, scoring
 from openconductor.training.completions import why_invalid
 from openconductor.training.curves import Curve, Record
@@ -367,3 +368,31 @@ def test_calls_that_repeat_for_nothing_are_not_journalled_unless_a_budget_counts
         scorer.close()
         assert len(list(journal.calls())) == kept
         assert len(list(journal.records())) == 1
+
+
+def test_rollouts_and_verdicts_are_traced_with_what_the_workers_used(tmp_path: Path) -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    pool = oc.WorkerPool(
+        [
+            oc.Worker(Scripted(r"\boxed{a fast car}", repeatable=True), name="one"),
+            oc.Worker(Scripted("Verdict: right", repeatable=True), name="judge"),
+        ]
+    )
+    config = TrainConfig.model_validate({"reward": {"judge": "judge"}})
+    exporter = InMemorySpanExporter()
+    with (
+        open_store(tmp_path / "journal.sqlite") as journal,
+        open_traces(TracesTable(), processor=SimpleSpanProcessor(exporter)) as traces,
+    ):
+        scorer = Scorer(config, pool, FreeFormGrader(), journal, traces)
+        (scored,) = scorer.score([ATTEMPT], phase="x")
+        scorer.close()
+        (verdict,) = journal.episodes()
+    spans = exporter.get_finished_spans()
+    episodes = [span.name for span in spans if span.parent is None]
+    assert episodes == ["invoke_workflow rollout", "invoke_workflow judge"]
+    tokens = [(span.attributes or {}).get("gen_ai.usage.input_tokens", 0) for span in spans]
+    assert sum(tokens) == scored.episode.usage.input_tokens + verdict.usage.input_tokens > 0

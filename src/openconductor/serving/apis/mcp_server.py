@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import anyio
 import mcp_types as mcp
@@ -30,6 +30,9 @@ from openconductor.events import Chosen, Event, Planned, StepEnded, StepStarted
 from openconductor.protocols import CallContext, OnEvent
 from openconductor.serving.apis.wire import Json, orchestration, read_body, request_failure
 from openconductor.types import Budget, Episode, Usage
+
+if TYPE_CHECKING:
+    from openconductor.traces.tracer import Traces
 
 ASK = "ask"
 ABOUT = """\
@@ -66,6 +69,7 @@ async def serve(
     *,
     total: Budget | None = None,
     store: OnEvent | None = None,
+    traces: Traces | None = None,
 ) -> None:
     """Offer the tool until the client closes stdin.
 
@@ -75,10 +79,11 @@ async def serve(
         version: the version of this package.
         total: the most that all answers together may cost; None: no limit.
         store: keeps all calls.
+        traces: records the spans of each answer. None: nobody does.
     """
     total_budget = RunBudget(total or Budget())
     total_budget.option = "--total-{limit}"
-    tool = _AskTool(conductor, budget, total_budget, store)
+    tool = _AskTool(conductor, budget, total_budget, store, traces)
     server = Server(
         "openconductor", version=version, on_list_tools=tool.list_tools, on_call_tool=tool.call
     )
@@ -90,12 +95,18 @@ class _AskTool:
     """The tool, as the handlers of the server. Several calls may run at once."""
 
     def __init__(
-        self, conductor: Conductor, budget: Budget, total: RunBudget, store: OnEvent | None
+        self,
+        conductor: Conductor,
+        budget: Budget,
+        total: RunBudget,
+        store: OnEvent | None,
+        traces: Traces | None,
     ) -> None:
         self._conductor = conductor
         self._budget = budget
         self._context = CallContext(budget=total)
         self._store = store
+        self._traces = traces
         self._names = conductor.pool.names
 
     async def list_tools(
@@ -142,9 +153,13 @@ class _AskTool:
             seconds=least(self._budget.seconds, given.max_seconds),
         )
         progress = _Progress(self._names)
-        on_event = progress if self._store is None else FanOut(self._store, progress)
+        traces = None
+        if self._traces is not None:
+            headers = cast("Mapping[str, str]", context.meta or {})
+            traces = self._traces.named(ASK, headers=headers)
+        sinks = [sink for sink in (self._store, traces, progress) if sink is not None]
         answer = conductor.ask(
-            given.question, budget=budget, on_event=on_event, context=self._context
+            given.question, budget=budget, on_event=FanOut(*sinks), context=self._context
         )
         ask = asyncio.create_task(answer)
         ask.add_done_callback(lambda _: progress.lines.put_nowait(None))
