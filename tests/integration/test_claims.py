@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -11,9 +11,12 @@ import pytest
 from tests.places import DatabasePlace
 from tests.postgres_server import PostgresServer
 
-from openconductor import Conductor, ServerFailed, Worker, WorkerPool, WorkerTimeout
+from openconductor import Conductor, JournalError, ServerFailed, Worker, WorkerPool, WorkerTimeout
 from openconductor.events import Asked, CallEnded, Event
 from openconductor.protocols import CallContext
+from openconductor.serving.apis.chat import CHAT
+from openconductor.serving.gateway import Gateway
+from openconductor.serving.key_ring import KeyRing
 from openconductor.types import Completion, Message
 
 PLAN = "model_id = [0]\nsubtasks = ['Answer.']\naccess_list = [[]]"
@@ -127,6 +130,59 @@ async def test_the_claims_of_a_dead_process_are_taken_over(stores: list[Any]) ->
     assert await asyncio.wait_for(waiting, 30) is None
 
 
+async def test_a_claim_whose_reply_was_lost_keeps_nobody_waiting(
+    stores: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claims = stores[0]._claims
+    claim = claims._claim
+    replies = iter([JournalError("the pooler restarts")])
+
+    def lose_the_first_reply(keys: Sequence[str]) -> list[str]:
+        claimed = claim(keys)
+        for error in replies:
+            raise error
+        return claimed
+
+    monkeypatch.setattr(claims, "_claim", lose_the_first_reply)
+    assert await asyncio.wait_for(stores[0].claim("k"), 10) is None
+    second = asyncio.create_task(stores[0].claim("k"))
+    third = asyncio.create_task(stores[1].claim("k"))
+    await asyncio.sleep(0.3)
+    assert not second.done() and not third.done()
+    stores[0].release("k")
+    done, _ = await asyncio.wait([second, third], return_when=asyncio.FIRST_COMPLETED, timeout=10)
+    assert len(done) == 1
+    for store in stores:
+        store.release("k")
+    assert await asyncio.wait_for(asyncio.gather(second, third), 10) == [None, None]
+
+
+async def test_if_the_claims_end_in_a_bug_who_waits_and_who_comes_is_told(
+    stores: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = stores
+    assert await first.claim("k") is None
+    waiting = asyncio.create_task(second.claim("k"))
+    await asyncio.sleep(0.2)
+
+    def fail(keys: Sequence[str]) -> list[str]:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("threading.excepthook", lambda _: None)
+    monkeypatch.setattr(second._claims, "_find", fail)
+    with pytest.raises(JournalError, match="a bug"):
+        await asyncio.wait_for(waiting, 10)
+    with pytest.raises(JournalError, match="no call is claimed any more"):
+        await asyncio.wait_for(second.claim("another"), 10)
+
+
+async def test_a_request_that_comes_as_the_claims_close_is_told(stores: list[Any]) -> None:
+    claims = stores[0]._claims
+    claims._queue.put(None)
+    with pytest.raises(JournalError, match="is closed"):
+        await asyncio.wait_for(claims.claim("k"), 10)
+
+
 async def test_keys_that_others_hold_keep_no_other_key_waiting(
     stores: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,3 +239,24 @@ async def test_a_conductor_in_two_processes_asks_every_worker_once(stores: list[
     assert len(desk.made) == 5
     assert sum(not call.replayed for call in calls if call.worker == "w") == 5
     assert stores[0].totals().by_worker["w"].calls == 5
+
+
+async def test_a_served_answer_is_in_the_store_before_its_claim_ends(
+    stores: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk()
+    desk.may_answer.set()
+    (store, _) = stores
+    taken: list[str] = []
+    put = store._put
+
+    def note(item: Any) -> None:
+        taken.append(type(item).__name__)
+        put(item)
+
+    monkeypatch.setattr(store, "_put", note)
+    gateway = Gateway(WorkerPool([desk.worker(store)]), store, {})
+    request = CHAT.read({"model": "direct:w", "messages": [{"role": "user", "content": "hello"}]})
+    turn = await gateway.open(request, KeyRing(()).find({}))
+    assert (await turn.answer()).text == "answer 1"
+    assert taken.index("CallEnded") < taken.index("Release")

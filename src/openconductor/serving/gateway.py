@@ -92,6 +92,7 @@ class Gateway:
         self.traces = traces
         self.check = check
         self.names = pool.names
+        self._replays = any(worker.recalls for _, worker in pool)
         self.draining = False
         self._turns: set[Turn] = set()
         self._collection: asyncio.TimerHandle | None = None
@@ -131,7 +132,8 @@ class Gateway:
                 self.store,
                 self.metrics,
                 self.names,
-                direct=way.alone,
+                # A claimed call is given back as it ends: then its answer must be in the store.
+                direct=way.alone and not self._replays,
                 live=way.live and request.stream,
                 reasoning=control.reasoning or self.reasoning,
                 remember=self.history.remember,

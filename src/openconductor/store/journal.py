@@ -131,6 +131,7 @@ class _SqliteWriter:
             for key in removal.records:
                 self._connection.execute("DELETE FROM outcomes WHERE key = ?", (key,))
         self._connection.execute("COMMIT")
+        self._builder.end_batch()
 
     def chores(self) -> Iterator[float]:
         """Remove old episodes step by step; yield when the next step is due."""

@@ -117,11 +117,14 @@ class RowBuilder:
         self._texts_held: dict[str, SharedText] = {}  # that are in the store
         self._characters = 0  # of both
         self._shared: dict[str, list[SharedText]] = {}  # of the question, by the episode's id
+        self._ended: list[str] = []  # episodes that end with the batch
         self._batch = RowBatch()
         self._rows = self._batch.rows
 
     def build(self, items: Sequence[tuple[Item, float]]) -> RowBatch:
         """Return what items change, each of which has its time (seconds since 1970).
+
+        The same items can be built again, until ``end_batch``.
 
         Raises:
             JournalError: the user's redaction failed.
@@ -131,9 +134,17 @@ class RowBuilder:
             self.forget()
         self._batch = RowBatch()
         self._rows = self._batch.rows
+        self._ended.clear()
         for item, now in items:
             self._add(item, now)
         return self._batch
+
+    def end_batch(self) -> None:
+        """Forget the episodes that ended with the batch, once it is durable."""
+        for episode in self._ended:
+            self._samples.pop(episode, None)
+            self._shared.pop(episode, None)
+            self._without_texts.discard(episode)
 
     def _add(self, item: Item, now: float) -> None:
         """Add the rows of an item to those of the batch."""
@@ -156,9 +167,7 @@ class RowBuilder:
             self._rows["rounds"].append(rows.round_row(item, texts))
             self._rows["steps"] += rows.silent_step_rows(item, texts)
         elif isinstance(item, Answered):
-            self._samples.pop(item.episode, None)
-            self._shared.pop(item.episode, None)
-            self._without_texts.discard(item.episode)
+            self._ended.append(item.episode)
             self._rows["episode ends"].append(rows.episode_end(item, texts))
         elif isinstance(item, Asked):
             self._samples[item.episode] = item.sample

@@ -11,9 +11,9 @@ from tests.postgres_server import PostgresServer
 from tests.unit.store.journaled import one_call
 
 from openconductor import ConfigError, JournalError
-from openconductor.events import Asked
-from openconductor.store import check_store, open_store, place_name, read_store
-from openconductor.types import Message
+from openconductor.events import Answered, Asked
+from openconductor.store import check_store, open_store, place_name, prune_store, read_store
+from openconductor.types import Episode, Message, Usage
 
 
 @pytest.fixture
@@ -130,3 +130,43 @@ def test_a_batch_loses_nothing_if_the_connection_is_cut_while_it_is_numbered(
     assert calls >= 2
     with database.read() as reader:
         assert [call.messages for call in reader.calls("e1")] == asked
+
+
+def test_a_batch_whose_connection_was_lost_survives_a_prune_meanwhile(
+    database: DatabasePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+
+    from openconductor.store.postgres.postgres_writer import PostgresWriter
+
+    add = PostgresWriter._add
+    losses = iter([psycopg.OperationalError("the connection is lost")])
+    question = "Which numbers are prime? " * 4
+    asked = (Message("user", question),)
+
+    def lose_the_connection(writer: Any, *arguments: Any) -> None:
+        for error in losses:
+            writer._disconnect()
+            prune_store(database.name, 1.0)
+            raise error
+        add(writer, *arguments)
+
+    with database.open() as store:
+        store(Asked("old", 0, 0.0, question))
+        store(one_call(episode="old", messages=asked))
+        store(Asked("secret", 0, 0.0, question, keep_texts=False))
+        store(Asked("new", 0, 0.0, question))
+        store.flush()
+        database.rows("UPDATE episodes SET started = 0 WHERE id = 'old'")
+        monkeypatch.setattr(PostgresWriter, "_add", lose_the_connection)
+        answered = Episode(question, (), "4", None, Usage(), 0.0)
+        for episode in ("secret", "new"):
+            store.put_episode(
+                [one_call(episode=episode, messages=asked), Answered(episode, 0, 0.0, answered)]
+            )
+        store.flush()
+        assert store.episode("old") is None
+        (call,) = store.calls("new")
+        assert call.messages == asked and call.key is not None
+        (secret,) = store.calls("secret")
+        assert secret.messages == () and secret.key is not None

@@ -24,9 +24,11 @@ _POLL_S = 0.1  # between two looks for the answers of other processes
 _BATCH = 256  # keys in a statement
 _PATIENCE_S = 60.0  # for a database that does not answer
 
-# A row is taken over if nobody has it, or if its owner counts as dead.
+# A row is taken over if its owner counts as dead, or is this process. It asks only for what it does
+# not hold, so such a claim was committed, but its reply was lost.
 _CLAIM = """INSERT INTO claims (key, owner) SELECT key, ? FROM unnest(?::text[]) AS wanted (key)
-    ON CONFLICT (key) DO UPDATE SET owner = excluded.owner WHERE NOT EXISTS (
+    ON CONFLICT (key) DO UPDATE SET owner = excluded.owner
+    WHERE claims.owner = excluded.owner OR NOT EXISTS (
         SELECT FROM processes WHERE id = claims.owner AND until > clock_timestamp())
     RETURNING key"""
 
@@ -49,16 +51,25 @@ class Claims:
         owner: names this process.
         find: returns the completions that are stored, by key.
         release: gives a claim back.
+        held: the keys that this process has claimed; the writer takes out what was given back.
     """
 
     def __init__(
-        self, database: Database, owner: str, find: Find, release: Callable[[str], None]
+        self,
+        database: Database,
+        owner: str,
+        find: Find,
+        release: Callable[[str], None],
+        held: set[str],
     ) -> None:
         self._database = database
         self._owner = owner
         self._find = find
         self._release = release
         self._queue: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._gate = threading.Lock()
+        self._end: str | None = None  # why nothing is claimed any more
+        self._held = held
         self._waiting: defaultdict[str, deque[_Request]] = defaultdict(deque)
         self._failing_since: float | None = None
         self._thread = threading.Thread(target=self._run, name="openconductor-claims", daemon=True)
@@ -70,11 +81,14 @@ class Claims:
         It waits while somebody else makes the call.
 
         Raises:
-            JournalError: the database failed.
+            JournalError: the database failed, or nothing is claimed any more.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Completion | None] = loop.create_future()
-        self._queue.put(_Request(key, loop, future))
+        with self._gate:  # so that no request arrives after the last ones were answered
+            if self._end is not None:
+                raise JournalError(self._end)
+            self._queue.put(_Request(key, loop, future))
         try:
             return await future
         except asyncio.CancelledError:
@@ -90,15 +104,21 @@ class Claims:
 
     # ── the thread ────────────────────────────────────────────────────────────────────────────────
     def _run(self) -> None:
-        while self._receive():
-            try:
-                keys = sorted(self._waiting)
-                for start in range(0, len(keys), _BATCH):
-                    self._answer(keys[start : start + _BATCH])
-                self._failing_since = None
-            except JournalError as error:
-                self._failed(error)
-        self._fail_all(JournalError(f"{self._database.title}: is closed"))
+        end = f"{self._database.title}: is closed"
+        try:
+            while self._receive():
+                self._answer_all()
+        except BaseException as error:  # a bug
+            end = f"{self._database.title}: no call is claimed any more, after {error!r}"
+            raise
+        finally:  # whatever ended it, nobody waits for ever
+            with self._gate:
+                self._end = end
+                while not self._queue.empty():
+                    request = self._queue.get()
+                    if request is not None:
+                        self._waiting[request.key].append(request)
+            self._fail_all(end)
 
     def _receive(self) -> bool:
         """Take in what is wanted, after a pause if nothing new is. Return False at the end."""
@@ -113,13 +133,24 @@ class Claims:
             return False
         return True
 
+    def _answer_all(self) -> None:
+        try:
+            keys = sorted(self._waiting)
+            for start in range(0, len(keys), _BATCH):
+                self._answer(keys[start : start + _BATCH])
+            self._failing_since = None
+        except JournalError as error:
+            self._failed(error)
+
     def _answer(self, keys: Sequence[str]) -> None:
         """Answer the requests for these keys, as far as that is possible now."""
         found = dict(self._find(keys))
-        claimed = self._claim([key for key in keys if key not in found])
+        wanted = [key for key in keys if key not in found and key not in self._held]
+        claimed = self._claim(wanted)
         if claimed:
             # Between the two statements another process may have kept the answer.
             late = self._find(claimed)
+            self._held.update(claimed)
             for key in late:
                 self._release(key)
             found.update(late)
@@ -162,12 +193,12 @@ class Claims:
         if self._failing_since is None:
             self._failing_since = now
         if now - self._failing_since > _PATIENCE_S:
-            self._fail_all(error)
+            self._fail_all(str(error))
 
-    def _fail_all(self, error: JournalError) -> None:
+    def _fail_all(self, reason: str) -> None:
         for requests in self._waiting.values():
             for request in requests:
-                _resolve(request, JournalError(str(error)))
+                _resolve(request, JournalError(reason))
         self._waiting.clear()
 
 

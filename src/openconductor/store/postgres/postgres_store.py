@@ -49,16 +49,17 @@ class PostgresStore(QueuedSink, PostgresReader):
     ) -> None:
         self.keeps_texts = check_content(content)
         owner = uuid.uuid4().hex
+        held: set[str] = set()
         with ExitStack() as undone:
             database = undone.enter_context(closing(Database(url)))
             super().__init__(database, for_writing=True)
             writer = PostgresWriter(
-                database, Privacy(redact), content=self.keeps_texts, owner=owner
+                database, Privacy(redact), content=self.keeps_texts, owner=owner, held=held
             )
             undone.enter_context(closing(writer)).open()
             undone.pop_all()
         self._start(writer)
-        self._claims = Claims(database, owner, self.find_completions, self.release)
+        self._claims = Claims(database, owner, self.find_completions, self.release, held)
         self._remover = None if keep_days is None else Remover(database, keep_days)
 
     async def claim(self, key: str) -> Completion | None:

@@ -70,11 +70,21 @@ class PostgresWriter:
         privacy: cleans every text.
         content: whether texts are written at all.
         owner: names this process.
+        held: the keys of calls that this process has claimed.
     """
 
-    def __init__(self, database: Database, privacy: Privacy, *, content: bool, owner: str) -> None:
+    def __init__(
+        self,
+        database: Database,
+        privacy: Privacy,
+        *,
+        content: bool,
+        owner: str,
+        held: set[str],
+    ) -> None:
         self._database = database
         self._owner = owner
+        self._held = held
         self._builder = RowBuilder(privacy, content=content, next_number=self._next_number)
         self._numbers: Iterator[int] = iter(())  # of this process, for messages and texts
         self._generation: int | None = None  # of the messages and texts that the builder knows
@@ -107,14 +117,20 @@ class PostgresWriter:
         end = time.monotonic() + _PATIENCE_S
         while True:
             try:
-                return self._commit(batch)
+                self._commit(batch)
+                break
             except psycopg.OperationalError as error:
                 self._disconnect()
+                if self._built is None:  # half of its messages may have numbers
+                    self._generation = None
                 if time.monotonic() > end:
                     raise _failure(error) from error
                 time.sleep(_PAUSE_S)
             except psycopg.Error as error:
                 raise _failure(error) from error
+        self._builder.end_batch()
+        if self._built is not None:
+            self._held.difference_update(self._built.releases)
 
     def chores(self) -> Iterator[float]:
         """Say again and again that this process is alive; yield when it is due."""
@@ -161,25 +177,25 @@ class PostgresWriter:
             execute(connection, _RELEASE, (batch.releases, self._owner))
 
     def _check_generation(self, generation: int) -> None:
-        """Forget messages and texts that were removed with old episodes meanwhile."""
+        """Forget messages and texts that were removed with old episodes meanwhile.
+
+        A batch that was built before names some of them: it is built again.
+        """
         if generation == self._generation:
             return
-        if self._built is not None:
-            raise JournalError("old episodes were removed while the connection was lost")
         self._generation = generation
+        self._built = None
         self._builder.forget()
         self._numbers = iter(())
 
     def _next_number(self) -> int:
         """Return a number for a message or a text.
 
-        A block of them comes over another connection: a batch that is half built must not be begun
-        again because the writer's own connection was lost.
+        They come in blocks, over another connection than the writer's own.
         """
         number = next(self._numbers, None)
         if number is None:
-            with self._database.explained():
-                rows = self._database.fetch("SELECT nextval('numbers') AS first")
+            rows = self._database.fetch("SELECT nextval('numbers') AS first")
             number = cast("int", rows[0]["first"])
             self._numbers = iter(range(number + 1, number + BLOCK))
         return number
