@@ -36,6 +36,7 @@ from openconductor.cli.options import (
     Unsafe,
 )
 from openconductor.cli.runs import (
+    RunOptions,
     Values,
     complete_tasks,
     default_folder,
@@ -55,7 +56,7 @@ from openconductor.evaluation.eval_config import (
     make_eval_config,
     plain_config,
 )
-from openconductor.evaluation.records import JOURNAL, Results, latency
+from openconductor.evaluation.records import Results, journal_place, latency
 from openconductor.evaluation.regrade import Regraded, regrade
 from openconductor.evaluation.tables import (
     UNKNOWN,
@@ -139,6 +140,18 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", help="A recipe (TOML).")] = None,
     unsafe: Unsafe = False,
+    journal: Annotated[
+        str | None,
+        typer.Option(
+            "--journal",
+            metavar="URL",
+            help="The PostgreSQL database of calls and answers (default: a file in --out).",
+        ),
+    ] = None,
+    join: Annotated[
+        bool,
+        typer.Option("--join", help="Share the questions with other processes over --journal."),
+    ] = False,
     out: Out = None,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Ask again where an answer failed.")
@@ -180,12 +193,13 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
             "unsafe_code_exec": unsafe or None,
             "concurrency": concurrency,
             "budget": {"dollars": dollars, "calls": calls},
+            "journal": journal,
             "learn": read_learn(learn),
         },
     )
     if regraded is not None:
         others = (overrides, tasks, paths, limit, config, out, retry_failed, traces, dry_run)
-        if changes.keys() - {"judge"} or any(others) or offline:
+        if changes.keys() - {"judge"} or any(others) or offline or join:
             raise ConfigError(
                 "--regrade allows only --judge and --json; a judge is asked again where it failed"
             )
@@ -212,7 +226,8 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     if offline:
         raise ConfigError("--offline requires --dry-run")
     folder = out or default_folder(recipe)
-    _evaluate(recipe, folder, as_json=as_json, retry_failed=retry_failed, traces=traces)
+    options = RunOptions(retry_failed=retry_failed, joins=join, traces=traces)
+    _evaluate(recipe, folder, options, as_json=as_json)
 
 
 def _overlay(base: Mapping[str, object], changes: Values) -> Values:
@@ -228,15 +243,13 @@ def _overlay(base: Mapping[str, object], changes: Values) -> Values:
     return merged
 
 
-def _evaluate(
-    config: EvalConfig, folder: Path, *, as_json: bool, retry_failed: bool, traces: bool
-) -> None:
-    command = shlex.join(("openconductor", "eval", "--out", str(folder)))
+def _evaluate(config: EvalConfig, folder: Path, options: RunOptions, *, as_json: bool) -> None:
+    command = ["openconductor", "eval", "--out", str(folder)]
+    if options.joins:
+        command.append("--join")
     try:
-        with interruptible(folder, command):
-            results = evaluate(
-                config, folder, "evaluating", retry_failed=retry_failed, traces=traces
-            )
+        with interruptible(folder, shlex.join(command)):
+            results = evaluate(config, folder, "evaluating", options)
     except BudgetExceeded:
         console.say(f"the table so far: {folder / 'table.md'}")
         raise
@@ -381,7 +394,7 @@ def _show_table(table: Table, results: Results) -> None:
 
 def _spent(folder: Path) -> Values:
     """Return what all runs of the folder cost; dollars are null if a price is unknown."""
-    with read_store(folder / JOURNAL) as journal:
+    with read_store(journal_place(folder)) as journal:
         spent = journal.totals().spent
     usage = spent.usage
     return {

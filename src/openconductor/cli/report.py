@@ -22,10 +22,17 @@ from openconductor.cli import console
 from openconductor.cli.bill import dollars_text
 from openconductor.cli.console import counted
 from openconductor.cli.options import AsJson, Dollars
-from openconductor.cli.runs import default_folder, evaluate, interruptible, spent_in
+from openconductor.cli.runs import (
+    RunOptions,
+    default_folder,
+    evaluate,
+    interruptible,
+    journals_in,
+    spent_in,
+)
 from openconductor.errors import BudgetExceeded, ConfigError
 from openconductor.evaluation.eval_config import CONDUCTOR, TaskTable, load_eval_config
-from openconductor.evaluation.records import JOURNAL, Results
+from openconductor.evaluation.records import Results
 from openconductor.report.page import write_report
 from openconductor.report.replays import (
     REPLAYS as REPLAYS_OF_RUN,
@@ -47,7 +54,7 @@ from openconductor.report.verdict import Missing
 from openconductor.types import Usage
 
 AGAIN = "the same command"
-JOURNALS = (JOURNAL, REPLAYS_OF_RUN)
+JOURNALS = (REPLAYS_OF_RUN,)
 CURVE = "curves.jsonl"
 REPLAYS = """Replay the plans of N questions with one thing taken away at a time; earlier calls are
 free (default: all questions if replays are free, as in the gym and over recorded models, or with
@@ -227,7 +234,7 @@ class _Case:
     def complete(self, missing: Missing, price: str) -> None:
         """Ask for what the verdict lacks, and say what that cost."""
         console.say(f"asking for what the verdict lacks: {price}")
-        journals = [self.folder / name for name in JOURNALS]
+        journals = journals_in(self.folder, JOURNALS)
         before = spent_in(journals)
         answers = len(self.results.records)
         if missing != Missing(planning=missing.planning):
@@ -267,11 +274,9 @@ class _Case:
             else:
                 tables.append(table)
         config = replace(config, systems=tuple(systems), task=tuple(tables))
-        retry = missing.answers
+        options = RunOptions(retry_failed=missing.answers, extends=True)
         try:
-            self.results = evaluate(
-                config, self.folder, "completing", retry_failed=retry, extends=True
-            )
+            self.results = evaluate(config, self.folder, "completing", options)
         except BudgetExceeded as error:
             self.error = error
             self.results = Results.load(self.folder)

@@ -24,7 +24,7 @@ from openconductor.config import read_toml
 from openconductor.errors import BudgetExceeded, ConfigError, JournalError
 from openconductor.evaluation.eval_config import GYM, EvalConfig, make_eval_config
 from openconductor.evaluation.grid import EvalPlan, Progress, run_grid
-from openconductor.evaluation.records import CONFIG, JOURNAL, Results, holds
+from openconductor.evaluation.records import CONFIG, Results, holds, journal_place
 from openconductor.evaluation.tables import TableRow, make_rows, much_masked
 from openconductor.pool import simulated_pool
 from openconductor.store import Spending, read_store
@@ -49,18 +49,23 @@ def default_folder(config: EvalConfig) -> Path:
     return next(folder for folder in numbered if not folder.exists())
 
 
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The options of one run of an evaluation; ``run_grid`` describes the first three."""
+
+    retry_failed: bool = False
+    extends: bool = False
+    joins: bool = False
+    traces: bool = False
+
+
 def evaluate(
-    config: EvalConfig,
-    folder: Path,
-    title: str,
-    *,
-    retry_failed: bool = False,
-    extends: bool = False,
-    traces: bool = False,
+    config: EvalConfig, folder: Path, title: str, options: RunOptions | None = None
 ) -> Results:
     """Evaluate a recipe into a folder, or resume the run in it, with a progress bar."""
+    options = options or RunOptions()
     with (
-        open_traces(TracesTable() if traces else None) as tracing,
+        open_traces(TracesTable() if options.traces else None) as tracing,
         console.only_results_on_stdout(),
         console.progress_bar(title) as advance,
     ):
@@ -82,8 +87,9 @@ def evaluate(
         running = run_grid(
             config,
             folder,
-            retry_failed=retry_failed,
-            extends=extends,
+            retry_failed=options.retry_failed,
+            extends=options.extends,
+            joins=options.joins,
             on_begin=begin,
             on_progress=report,
             traces=tracing,
@@ -92,15 +98,16 @@ def evaluate(
 
 
 @contextmanager
-def interruptible(
-    folder: Path, command: str, journals: Sequence[str] = (JOURNAL,)
-) -> Generator[None]:
-    """On Ctrl-C, say what the calls in a run's journals cost, and the command that resumes it."""
+def interruptible(folder: Path, command: str, more: Sequence[str] = ()) -> Generator[None]:
+    """On Ctrl-C, say what the calls in a run's journals cost, and the command that resumes it.
+
+    ``more`` are the names of further journals in the folder.
+    """
     try:
         yield
     except KeyboardInterrupt:
         if is_first_process() and (folder / CONFIG).is_file():
-            spent = spent_in([folder / name for name in journals])
+            spent = spent_in(journals_in(folder, more))
             say_interrupted(spent.calls, spent.usage, command, kept=True)
         raise
 
@@ -148,12 +155,17 @@ def is_first_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def spent_in(journals: Sequence[Path]) -> Spending:
+def journals_in(folder: Path, more: Sequence[str]) -> list[str | Path]:
+    """Return the places of a run's journal, and of further ones in its folder."""
+    return [journal_place(folder), *(folder / name for name in more)]
+
+
+def spent_in(journals: Sequence[str | Path]) -> Spending:
     """Return the calls and their usage in those of the journals that can be read."""
     spending = Spending()
-    for path in journals:
-        if path.is_file():
-            with suppress(JournalError), read_store(path) as reader:
+    for place in journals:
+        if isinstance(place, str) or place.is_file():
+            with suppress(JournalError), read_store(place) as reader:
                 spending += reader.totals().spent
     return spending
 

@@ -16,7 +16,7 @@ import typer
 from openconductor.cli import console
 from openconductor.config import needing
 from openconductor.errors import ConfigError
-from openconductor.evaluation.records import JOURNAL
+from openconductor.evaluation.records import JOURNAL, journal_place
 from openconductor.serving.listening import ListeningSocket, listen
 from openconductor.store import place_name, read_store
 from openconductor.ui.door import LOOPBACK, PREFIX, Door
@@ -123,9 +123,10 @@ def journal_of(journal: str | None) -> str | Path:
     path = Path(journal)
     if not path.is_dir():
         return path
-    if not (path / JOURNAL).exists():
+    place = journal_place(path)
+    if isinstance(place, Path) and not place.exists():
         raise ConfigError(f"{path}: the folder has no {JOURNAL}; expected that of a run")
-    return path / JOURNAL
+    return place
 
 
 def _listen(port: int | None) -> list[ListeningSocket]:

@@ -7,7 +7,7 @@ with a folder that it can be resumed from, and tables. Both ask by ``ask_and_set
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -87,12 +87,18 @@ async def evaluate(
             on_result(outcomes[cell])
 
     cells = [(index, sample) for index in range(len(problems)) for sample in range(samples)]
-    await ask_and_settle(cells, ask, settle, concurrency=concurrency)
+    await ask_and_settle(one_by_one(cells), ask, settle, concurrency=concurrency)
     return [outcomes[cell] for cell in cells]
 
 
+async def one_by_one(cells: Iterable[T]) -> AsyncIterator[T]:
+    """Return the cells as ``ask_and_settle`` takes them."""
+    for cell in cells:
+        yield cell
+
+
 async def ask_and_settle(
-    cells: Iterable[T],
+    cells: AsyncIterator[T],
     ask: Callable[[T], Awaitable[Episode | None]],
     settle: Callable[[T, Episode], Awaitable[None]],
     *,
@@ -104,7 +110,7 @@ async def ask_and_settle(
     asked or settled at once (``SETTLING`` more for each). So a slow grader holds no worker up.
 
     Args:
-        cells: what is asked, in order.
+        cells: what is asked, in order. A cell is drawn when it can be asked at once.
         ask: returns the episode of a cell; None: the cell is left out.
         settle: gets the cell and its episode.
         concurrency: the most cells that are asked at once.
@@ -114,13 +120,18 @@ async def ask_and_settle(
     """
     asking = asyncio.Semaphore(concurrency)
 
-    async def play(cell: T) -> None:
-        async with asking:
-            episode = await ask(cell)
-        if episode is not None:
-            await settle(cell, episode)
+    async def lane() -> None:
+        while True:
+            async with asking:
+                try:
+                    cell = await anext(cells)
+                except StopAsyncIteration:
+                    return
+                episode = await ask(cell)
+            if episode is not None:
+                await settle(cell, episode)
 
-    await for_each(cells, play, limit=(1 + SETTLING) * concurrency)
+    await _run_lanes(lane, (1 + SETTLING) * concurrency)
 
 
 async def judge(problem: Problem, episode: Episode, grader: Grader, sample: int) -> Outcome:
@@ -143,9 +154,18 @@ async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]], *, 
         for item in waiting:  # all lanes draw from one iterator
             await work(item)
 
+    await _run_lanes(lane, limit)
+
+
+async def _run_lanes(lane: Callable[[], Coroutine[None, None, None]], count: int) -> None:
+    """Run a lane so many times at once.
+
+    Raises:
+        Exception: the first error of a lane, as it is; the others are cancelled.
+    """
     try:
         async with asyncio.TaskGroup() as lanes:
-            for _ in range(limit):
+            for _ in range(count):
                 lanes.create_task(lane())
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None

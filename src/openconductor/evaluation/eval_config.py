@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import Field
 
@@ -37,6 +38,7 @@ from openconductor.config import (
     validate,
 )
 from openconductor.errors import ConfigError
+from openconductor.store import database_url
 from openconductor.store.serialisation import plain
 from openconductor.tasks.simulated import SIMULATIONS
 from openconductor.types import Budget, OnNoPlan, Undecided
@@ -181,6 +183,8 @@ class EvalConfig:
         judge: the name of a worker of the pool that decides free-form answers which the rules
             cannot; what it leaves open is masked. "": none.
         concurrency: the most episodes that ask workers at once.
+        journal: the PostgreSQL database (``postgresql://…``) that keeps calls and answers; "": a
+            file in the run's folder.
         system: ``[[system]]`` tables; these systems stand behind those of ``systems``.
     """
 
@@ -201,6 +205,7 @@ class EvalConfig:
     judge: str = ""
     concurrency: Positive = 32
     budget: SpendingTable = SpendingTable()
+    journal: str = ""
     system: tuple[dict[str, Value], ...] = ()
 
     @property
@@ -252,7 +257,7 @@ def make_eval_config(values: Mapping[str, object], *, where: str) -> EvalConfig:
 
 
 def _checked(config: EvalConfig, where: str) -> EvalConfig:
-    """Check that there are systems, and that no two tasks have one name."""
+    """Check that there are systems, that no two tasks have one name, and the journal's URL."""
     if not config.systems and not config.system:
         raise ConfigError(f"{where}: systems: got none, expected at least one")
     # Tables and records use these names, too.
@@ -266,7 +271,23 @@ def _checked(config: EvalConfig, where: str) -> EvalConfig:
             f"{where}: task: got {name!r} twice, expected each name once, "
             f"and none of {', '.join(taken)}"
         )
+    if config.journal:
+        _check_journal(config.journal, where)
     return config
+
+
+def _check_journal(url: str, where: str) -> None:
+    if database_url(url) is None:
+        raise ConfigError(
+            f"{where}: journal: got {url!r}, expected the URL of a database "
+            "(postgresql://USER@HOST/DATABASE), or none: then a file in the run's folder"
+        )
+    parts = urlsplit(url)
+    if parts.password is not None or "password" in dict(parse_qsl(parts.query)):
+        raise ConfigError(
+            f"{where}: journal: the URL holds a password, and the run's folder would keep it; "
+            "expected it in PGPASSWORD or ~/.pgpass"
+        )
 
 
 def plain_config(config: EvalConfig) -> dict[str, object]:
@@ -295,13 +316,16 @@ def differences(before: EvalConfig, now: EvalConfig, *, places: bool = False) ->
     """Return the differences of two recipes on which answers or verdicts depend.
 
     Each is ``field: got …, expected …``. The paths of a pool file and of local data are compared
-    only with ``places``, because a run keeps what is in them.
+    only with ``places``, because a run keeps what is in them; so is the name of a database, which
+    holds its own recipe.
     """
     free = list(_FREE_TO_CHANGE)
     if not places:
         free += [r"task \d+: path", "learn: path"]
         if GYM not in (before.pool, now.pool):
             free.append("pool")
+        if now.journal:
+            free.append("journal")
     may_change = re.compile(rf"({'|'.join(free)})\b")
     changed = what_differs(plain_config(before), plain_config(now))
     return [difference for difference in changed if not may_change.match(difference)]

@@ -1,8 +1,9 @@
 """Run one evaluation from recipe to tables, in a folder that it can be resumed from at any moment.
 
 The folder holds ``config.toml``, ``environment.json`` (versions, inputs), ``questions.jsonl``,
-``journal.sqlite`` (every call, and a record a question), ``lessons.json`` (what trained baselines
-learnt from), the table in its forms, and ``latency.json``.
+``journal.sqlite`` (every call, and a record a question; or they are in a database, as the recipe
+says), ``lessons.json`` (what trained baselines learnt from), the table in its forms, and
+``latency.json``.
 
 - **EvalPlan.** ``make_plan`` checks and loads everything before anything is paid for.
 - **Phases.** First the lessons of trained baselines: every worker alone, on questions that are not
@@ -11,6 +12,8 @@ learnt from), the table in its forms, and ``latency.json``.
 - **Cells.** A cell is one system, one question, one repeat. It is done when its record is in the
   journal. A cell that was cut off is asked again, by systems that answer from the journal, so that
   nothing acknowledged is paid for twice.
+- **Joined processes.** Processes that share a database ask each cell once. They wait for each other
+  at the end of every phase, so all of them write the same tables.
 - **Stops.** Once the budget of the evaluation is spent, no episode is begun, and those that need no
   further call end normally. Every other error whose fate is *stop* cancels what runs. Either way
   the journal holds everything.
@@ -20,7 +23,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -32,7 +35,15 @@ from openconductor.calls.cards import Calibrations
 from openconductor.calls.dispatcher import FanOut
 from openconductor.calls.policies import RUN_UNREACHABLE_S
 from openconductor.errors import BudgetExceeded, ConfigError, RateLimited
-from openconductor.evaluation import ask_and_settle, judge, records, sheets, systems, tables
+from openconductor.evaluation import (
+    ask_and_settle,
+    judge,
+    one_by_one,
+    records,
+    sheets,
+    systems,
+    tables,
+)
 from openconductor.evaluation.eval_config import (
     HINDSIGHT,
     WORKERS,
@@ -51,11 +62,12 @@ from openconductor.evaluation.systems import System, Workshop
 from openconductor.events import CallEnded, Event
 from openconductor.pool import read_calibrations
 from openconductor.protocols import CallContext, OnEvent
-from openconductor.store import Spending, Store, open_store
+from openconductor.store import RecordClaims, Spending, Store, open_store
 from openconductor.store.storage import make_folder, write_whole
 from openconductor.types import Budget, Episode, Problem
 
 if TYPE_CHECKING:
+    from openconductor.evaluation.joined.cells import JoinedCells
     from openconductor.sandboxes import Sandbox
     from openconductor.traces.tracer import Traces
 
@@ -65,12 +77,13 @@ class Progress:
     """The progress of an evaluation.
 
     Attributes:
-        record: the cell that was just done.
+        record: the cell that was just done; None: joined processes did others.
         done, total: cells.
-        spent: what all runs of the evaluation have paid.
+        spent: what all runs of the evaluation have paid; of other joined processes, what they had
+            paid when this one began.
     """
 
-    record: Record
+    record: Record | None
     done: int
     total: int
     spent: Spending
@@ -85,6 +98,7 @@ async def run_grid(
     *,
     retry_failed: bool = False,
     extends: bool = False,
+    joins: bool = False,
     on_begin: Callable[[EvalPlan], None] | None = None,
     on_progress: OnProgress | None = None,
     traces: Traces | None = None,
@@ -96,8 +110,9 @@ async def run_grid(
         folder: where the run is written. One that holds the same evaluation is resumed.
         retry_failed: asks again what failed (transport, provider, time) in an earlier run.
         extends: lets the recipe have more systems and questions than the run in the folder.
+        joins: shares the cells with other processes that join (the recipe names a database).
         on_begin: gets the plan when everything is checked, before the folder is written.
-        on_progress: told after each question.
+        on_progress: told after each question, and when other processes have done some.
         traces: records the spans of each episode, under the name of its system. None: nobody does.
 
     Raises:
@@ -110,6 +125,8 @@ async def run_grid(
     """
     folder = Path(folder)
     checked = make_eval_config(plain_config(config), where="eval")
+    if joins:
+        _check_joining(checked, retry_failed=retry_failed)
     plan = make_plan(checked, records.kept_calibrations(folder))
     try:
         if extends:
@@ -119,11 +136,16 @@ async def run_grid(
         if on_begin is not None:
             on_begin(plan)
         make_folder(folder)
-        with open_store(folder / records.JOURNAL) as journal:
+        with open_store(records.journal_place(folder, config)) as journal:
+            if config.journal:
+                await _agree(journal, plan, folder, extends=extends)
             pool = plan.workshop.pool
             records.write_folder(folder, config, plan.described, plan.sandbox, pool)
             sheets.write_questions(folder, plan.sheets)
-            await _Run(plan, folder, journal, retry_failed, on_progress, traces).play()
+            run = _Run(plan, folder, journal, on_progress, traces, retry_failed=retry_failed)
+            if joins:
+                run.join(journal)
+            await run.play()
     except BudgetExceeded:
         write_tables(Results.load(folder), folder)
         raise
@@ -134,6 +156,35 @@ async def run_grid(
     results = Results.load(folder)
     write_tables(results, folder)
     return results
+
+
+def _check_joining(config: EvalConfig, *, retry_failed: bool) -> None:
+    if not config.journal:
+        raise ConfigError(
+            "eval: processes join over a database, because a SQLite file has one writer: "
+            "--journal postgresql://USER@HOST/DATABASE; `openconductor store copy FILE URL` moves "
+            "what a file holds"
+        )
+    if retry_failed:
+        raise ConfigError(
+            "eval: --retry-failed is for one process: run it once without --join, when the others "
+            "have ended"
+        )
+    if config.budget.budget() is not None:
+        raise ConfigError(
+            "eval: a budget is counted in each process, so joined ones would spend it several "
+            "times; expected none with --join, or one process without it"
+        )
+
+
+async def _agree(journal: Store, plan: EvalPlan, folder: Path, *, extends: bool) -> None:
+    """Compare the recipe with that in a database, or write it there."""
+    from openconductor.evaluation.joined.agreement import agree, write_description
+
+    if extends:
+        write_description(journal, plan.config, plan.described)
+    else:
+        await agree(journal, plan.config, plan.described, folder)
 
 
 def _check_extension(folder: Path, plan: EvalPlan) -> None:
@@ -295,6 +346,11 @@ class _Cell(NamedTuple):
         """The cell of its record (``Record.cell``)."""
         return self.system.name, self.sheet.name, self.problem.id, self.repeat
 
+    @property
+    def record_key(self) -> str:
+        """The key of its record in the journal."""
+        return records.cell_key(self.key)
+
 
 def open_run_budget(budget: Budget, spent: Spending) -> RunBudget:
     """Return the budget of all runs of an evaluation, charged with what was ``spent`` before."""
@@ -311,9 +367,10 @@ class _Run:
         plan: EvalPlan,
         folder: Path,
         journal: Store,
-        retry_failed: bool,
         on_progress: OnProgress | None,
         traces: Traces | None,
+        *,
+        retry_failed: bool,
     ) -> None:
         self._folder = folder
         self._config = plan.config
@@ -335,6 +392,14 @@ class _Run:
         self._on_progress = on_progress
         self._out_of_budget: BudgetExceeded | None = None
         self._done = 0
+        self._claims: RecordClaims | None = None
+        self._joined: JoinedCells[_Cell] | None = None  # of the phase
+
+    def join(self, journal: Store) -> None:
+        """Share the cells with the other processes that write this journal."""
+        assert isinstance(journal, RecordClaims)
+        self._claims = journal
+        self._plan.workshop.journal = journal
 
     async def play(self) -> None:
         """Ask what is missing, phase by phase, if all that is asked can be reached."""
@@ -383,7 +448,10 @@ class _Run:
         ]
         missing = [cell for cell in cells if cell.key not in self._kept]
         self._done += len(cells) - len(missing)
-        await ask_and_settle(missing, self._ask, self._settle, concurrency=self._config.concurrency)
+        drawn: AsyncIterator[_Cell] = one_by_one(missing)
+        if self._claims is not None:
+            drawn = self._joined = self._join_cells(self._claims, missing)
+        await ask_and_settle(drawn, self._ask, self._settle, concurrency=self._config.concurrency)
         if self._out_of_budget is not None:
             spent = self._sink.spent
             calls = "1 call" if spent.calls == 1 else f"{spent.calls} calls"
@@ -393,6 +461,13 @@ class _Run:
                 "a larger budget the same command goes on from there"
             )
             raise BudgetExceeded(message, limit=self._out_of_budget.limit) from self._out_of_budget
+
+    def _join_cells(self, claims: RecordClaims, cells: Iterable[_Cell]) -> JoinedCells[_Cell]:
+        """Return those of the cells that this process is to ask."""
+        from openconductor.evaluation.joined.cells import JoinedCells
+
+        by_key = {cell.record_key: cell for cell in cells}
+        return JoinedCells(claims, by_key, on_kept=partial(self._report, None))
 
     async def _ask(self, cell: _Cell) -> Episode | None:
         """Ask one cell; None: the budget of the evaluation is spent."""
@@ -424,9 +499,17 @@ class _Run:
             self._out_of_budget = error
             return
         record = records.record_of(outcome, system=cell.system.name, task=cell.sheet.name)
+        if self._joined is not None and not await self._joined.confirm(cell.record_key):
+            return  # another process has the cell
         records.keep_record(self._journal, record)
+        if self._claims is not None:
+            self._claims.release(cell.record_key)
         await self._journal.wait_durable()
-        self._done += 1
+        self._report(record)
+
+    def _report(self, record: Record | None, done: int = 1) -> None:
+        """Report that cells are done; ``record`` is as in ``Progress``."""
+        self._done += done
         if self._on_progress is not None:
             progress = Progress(record, self._done, self._plan.total, self._sink.spent)
             self._on_progress(progress)

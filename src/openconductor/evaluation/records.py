@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from openconductor.baselines.observed import Observations
 from openconductor.calls.cards import Calibration, Calibrations
-from openconductor.config import needing
+from openconductor.config import needing, read_toml
 from openconductor.errors import (
     ConfigError,
     JournalError,
@@ -262,8 +262,9 @@ def kept_records(journal: StoreReader) -> list[Record]:
     Raises:
         JournalError: a record is not an evaluation's.
     """
+    kept_values = [kept.value for kept in journal.records() if kept.key != DESCRIPTION]
     try:
-        return [load(Record, kept.value) for kept in journal.records()]
+        return [load(Record, value) for value in kept_values]
     except ValueError as error:
         raise JournalError(
             f"{journal!r}: got a record that is not an evaluation's: {error}"
@@ -272,13 +273,20 @@ def kept_records(journal: StoreReader) -> list[Record]:
 
 def keep_record(journal: Store, record: Record) -> None:
     """Write a record into the journal of its evaluation."""
-    journal.put_record(json.dumps(record.cell), cast("dict[str, Any]", plain(record)))
+    journal.put_record(cell_key(record.cell), cast("dict[str, Any]", plain(record)))
+
+
+def cell_key(cell: Cell) -> str:
+    """Return the key under which the record of a cell is kept."""
+    return json.dumps(cell)
 
 
 # ── the folder of a run ───────────────────────────────────────────────────────────────────────────
 CONFIG = "config.toml"
 ENVIRONMENT = "environment.json"
 JOURNAL = "journal.sqlite"
+DESCRIPTION = "evaluation"
+"""The key of the record that describes the evaluation in a database."""
 _PACKAGES = (
     "openconductor",
     "httptools",
@@ -315,8 +323,10 @@ def _check_new(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder}: is no folder, expected a new folder or one of an evaluation")
     for path in sorted(folder.glob("*")):
-        ours = path.name.removesuffix(".part") in (CONFIG, ENVIRONMENT, JOURNAL)
-        if not ours and not path.name.startswith(f"{JOURNAL}-"):
+        is_ours = path.name.startswith((f"{CONFIG}.", f"{ENVIRONMENT}.", f"{JOURNAL}-"))
+        is_ours = is_ours or path.name in (CONFIG, ENVIRONMENT, JOURNAL)
+        # Another process may begin the same evaluation in this folder just now.
+        if not is_ours and not (folder / CONFIG).is_file():
             raise ConfigError(
                 f"{folder}: holds {path.name!r}, expected a new folder or one of an evaluation"
             )
@@ -352,6 +362,21 @@ def write_folder(
     environment["date"] = datetime.now(UTC).date().isoformat()
     write_whole(folder / ENVIRONMENT, json.dumps(environment, indent=2) + "\n")
     write_whole(folder / CONFIG, dump_eval_config(config))  # last: without it there is no run yet
+
+
+def journal_place(folder: Path, config: EvalConfig | None = None) -> str | Path:
+    """Return the place of a run's calls and records: a file in its folder, or a database.
+
+    ``config`` is its recipe; None: it is read, if there is one.
+
+    Raises:
+        ConfigError: the recipe cannot be read.
+    """
+    if config is not None:
+        return config.journal or folder / JOURNAL
+    if not (folder / CONFIG).is_file():
+        return folder / JOURNAL
+    return str(read_toml(folder / CONFIG).get("journal", "")) or folder / JOURNAL
 
 
 def kept_calibrations(folder: Path) -> Calibrations | None:
@@ -442,7 +467,7 @@ class Results:
         """
         folder = Path(folder)
         config, environment = read_folder(folder)
-        with read_store(folder / JOURNAL) as journal:
+        with read_store(journal_place(folder, config)) as journal:
             records = kept_records(journal)
         workers: dict[int, str] = {}
         prices: dict[str, Price | None] = {}

@@ -12,6 +12,7 @@ from openconductor.errors import BudgetExceeded, ConfigError
 from openconductor.evaluation import for_each, judge as judge_episode, records
 from openconductor.evaluation.eval_config import EvalConfig, dump_eval_config
 from openconductor.evaluation.grid import open_run_budget, write_tables
+from openconductor.evaluation.joined.agreement import write_description
 from openconductor.evaluation.records import Plain, Record, Results
 from openconductor.evaluation.sheets import (
     Sheet,
@@ -97,7 +98,7 @@ async def regrade(
     pairs: list[tuple[Record, Record]] = []
     spent: list[BudgetExceeded] = []
     try:
-        with open_store(folder / records.JOURNAL) as journal:
+        with open_store(records.journal_place(folder, config)) as journal:
             questions = _questions(sheets, config, pool, journal)
             kept = records.kept_records(journal)
             stored = [one for one in kept if one.answer is not None and one.key in questions]
@@ -105,6 +106,9 @@ async def regrade(
                 await reach([pool[config.judge]])
             if judge:
                 write_whole(folder / records.CONFIG, dump_eval_config(config))
+                if config.journal:
+                    inputs = cast("Plain", environment["inputs"])
+                    write_description(journal, config, inputs)
 
             async def grade_again(old: Record) -> None:
                 try:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from openconductor.baselines.consensus import answer_key
 from openconductor.evaluation.eval_config import MOST_REPEATS
-from openconductor.evaluation.records import JOURNAL, Record
+from openconductor.evaluation.records import Record, journal_place
 from openconductor.evaluation.sheets import KeptQuestion, read_questions
 from openconductor.evaluation.statistics import Key
 from openconductor.store import StoredEpisode, read_store
@@ -85,7 +85,7 @@ def read_answers(folder: Path, records: Iterable[Record]) -> list[Answer]:
         JournalError: the journal cannot be read.
     """
     answers: list[Answer] = []
-    with read_store(folder / JOURNAL) as journal:
+    with read_store(journal_place(folder)) as journal:
         for answer in list_answers(folder, records):
             episode = journal.episode(answer.record.episode)
             question = answer.question

@@ -31,9 +31,9 @@ from openconductor.evaluation.counterfactual import (
 from openconductor.evaluation.eval_config import CONDUCTOR, MOST_REPEATS, PLANNER, read_spec
 from openconductor.evaluation.grid import open_run_budget
 from openconductor.evaluation.records import (
-    JOURNAL,
     Record,
     Results,
+    journal_place,
     kept_calibrations,
     read_folder,
     sample_number,
@@ -282,7 +282,7 @@ async def _open_stage(
         if config.simulated and conductor is None:  # free, so nothing is kept
             yield simulated
             return
-        with read_store(folder / JOURNAL) as run, open_store(folder / REPLAYS) as journal:
+        with read_store(journal_place(folder)) as run, open_store(folder / REPLAYS) as journal:
             paid: dict[str, Any] = {"sample": number, "budget": None, "on_event": journal}
             if dollars is not None:
                 paid["budget"] = open_run_budget(Budget(dollars=dollars), journal.totals().spent)

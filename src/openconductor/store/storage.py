@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from uuid import uuid4
 
 from openconductor.errors import JournalError
 
@@ -11,13 +12,14 @@ from openconductor.errors import JournalError
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file that no reader sees half-written; it is on the disk when this returns.
 
-    It is written beside its place and then moved there. A text becomes UTF-8.
+    It is written beside its place and then moved there, also by several processes at once. A text
+    becomes UTF-8.
 
     Raises:
         JournalError: it could not be written; the earlier file stays.
     """
     data = content.encode() if isinstance(content, str) else content
-    part = path.with_name(path.name + ".part")
+    part = path.with_name(f"{path.name}.{uuid4().hex[:8]}.part")
     try:
         try:
             with part.open("wb") as stream:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 from openconductor.errors import RateLimited
 from openconductor.events import Event
@@ -176,6 +176,37 @@ class CallClaims(Protocol):
 
     def release(self, key: str) -> None:
         """Give a claimed call back, once what was handed over before is durable."""
+        ...
+
+
+class ClaimedRecords(NamedTuple):
+    """The answer to a claim of records: the keys that were claimed, and those of kept records."""
+
+    claimed: Sequence[str]
+    kept: Sequence[str]
+
+
+@runtime_checkable
+class RecordClaims(Protocol):
+    """Gives each record to one process to make; a store that several processes share has it."""
+
+    def claim_records(self, keys: Sequence[str], limit: int) -> ClaimedRecords:
+        """Claim records that nobody has kept and no other living process makes.
+
+        A claim ends with ``release``, with the store, or some time after its process was last
+        heard of.
+
+        Args:
+            keys: of the records, in the order in which they are wanted.
+            limit: the most claims.
+
+        Raises:
+            JournalError: the store has failed, or is closed.
+        """
+        ...
+
+    def release(self, key: str) -> None:
+        """Give a claimed record back, once what was handed over before is durable."""
         ...
 
 

@@ -7,7 +7,7 @@ writes have numbers of its own. A call is claimed before it is made (``claims``)
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
 from typing import Literal
 
@@ -17,8 +17,10 @@ from openconductor.store.postgres.claims import Claims
 from openconductor.store.postgres.database import Database
 from openconductor.store.postgres.postgres_reader import PostgresReader
 from openconductor.store.postgres.postgres_writer import PostgresWriter
+from openconductor.store.postgres.record_claims import claim_records
 from openconductor.store.postgres.removal import Remover
 from openconductor.store.sink import QueuedSink, check_content
+from openconductor.store.store import ClaimedRecords
 from openconductor.store.writer import Release
 from openconductor.types import Completion
 
@@ -48,7 +50,7 @@ class PostgresStore(QueuedSink, PostgresReader):
         keep_days: float | None = None,
     ) -> None:
         self.keeps_texts = check_content(content)
-        owner = uuid.uuid4().hex
+        owner = self._owner = uuid.uuid4().hex
         held: set[str] = set()
         with ExitStack() as undone:
             database = undone.enter_context(closing(Database(url)))
@@ -80,6 +82,20 @@ class PostgresStore(QueuedSink, PostgresReader):
         if self.keeps_texts:
             with suppress(JournalError):  # the next use of the store tells of it
                 self._put(Release(key))
+
+    def claim_records(self, keys: Sequence[str], limit: int) -> ClaimedRecords:
+        """Claim at most ``limit`` records that nobody has kept and no other living process makes.
+
+        Raises:
+            JournalError: the store has failed, or is closed.
+        """
+        self._check(self._end)
+        answer = claim_records(self._database, self._owner, keys, limit)
+        late = [key for key in answer.claimed if key in answer.kept]
+        for key in late:
+            self.release(key)
+        claimed = [key for key in answer.claimed if key not in late]
+        return ClaimedRecords(claimed, answer.kept)
 
     def close(self) -> None:
         """Write what is left, and close all connections; closing twice is allowed.
