@@ -52,10 +52,11 @@ def view(
 
         from openconductor.ui.site import Site
     place = journal_of(journal)
+    root, page = runs_of(journal)
     with read_store(place) as store:
         (listener, *_) = _listen(port)
         used = listener.getsockname()[1]
-        address = f"http://{HOST}:{used}{PREFIX}/episodes"
+        address = f"http://{HOST}:{used}{PREFIX}{page}"
         door = open_door(used, address, key=None)
         if open_it:
             webbrowser.open(f"{address}#token={door.new_token(None)}")
@@ -63,7 +64,7 @@ def view(
         console.say(f"{name} is only read; Ctrl-C ends this")
         server: uvicorn.Server
         to_page = RedirectResponse(f"{PREFIX}/episodes")
-        site = Site(store, door, name=name, stopping=lambda: server.should_exit)
+        site = Site(store, door, name=name, stopping=lambda: server.should_exit, root=root)
         app = Starlette(routes=[Mount(PREFIX, app=site), Mount("/", app=to_page)])
         settings = uvicorn.Config(
             app,
@@ -124,9 +125,31 @@ def journal_of(journal: str | None) -> str | Path:
     if not path.is_dir():
         return path
     place = journal_place(path)
-    if isinstance(place, Path) and not place.exists():
-        raise ConfigError(f"{path}: the folder has no {JOURNAL}; expected that of a run")
-    return place
+    if isinstance(place, str) or place.exists():
+        return place
+    journals = list(path.glob(f"*/{JOURNAL}"))  # of a folder of runs
+    if not journals:
+        raise ConfigError(
+            f"{path}: the folder has no {JOURNAL}; expected that of a run, or of runs"
+        )
+    return max(journals, key=lambda path: path.stat().st_mtime)
+
+
+def runs_of(journal: str | None) -> tuple[Path, str]:
+    """Return the folder of the runs that are shown, and the page that is shown first.
+
+    Beside the run of a folder stand the others of its folder, so that they can be compared.
+    """
+    from openconductor.ui.runs import Runs  # here, because it needs the extra
+
+    if journal is not None and Path(journal).is_dir():
+        folder = Path(journal).resolve()
+        runs = Runs(folder.parent)
+        for run in runs.all():
+            if run.folder == folder:
+                return runs.root, run.address
+        return folder, "/runs"
+    return Path("runs"), "/episodes"
 
 
 def _listen(port: int | None) -> list[ListeningSocket]:

@@ -82,7 +82,7 @@ def read_iterations(path: Path | str) -> tuple[Iteration, ...]:
     iterations: list[Iteration] = []
     for number, line in enumerate(lines, start=1):
         try:
-            iterations.append(_make_iteration(json.loads(line)))
+            iterations.append(make_iteration(json.loads(line)))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if number == len(lines) and not line.endswith("\n"):
                 break
@@ -93,7 +93,8 @@ def read_iterations(path: Path | str) -> tuple[Iteration, ...]:
     return tuple(iterations)
 
 
-def _make_iteration(record: Mapping[str, Any]) -> Iteration:
+def make_iteration(record: Mapping[str, Any]) -> Iteration:
+    """Return the measures of a record of a curve."""
     decided = record["rollouts"] > record["masked"]
     valid = decided and record["validity"]
     stepped = any(record["worker_share"].values())

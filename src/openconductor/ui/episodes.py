@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from openconductor.errors import JournalError
 from openconductor.ledger import draw_up
-from openconductor.store import EpisodeFilter, EpisodeLine, StoredEpisode, StoreReader
+from openconductor.store import EpisodeFilter, EpisodeLine, StoredEpisode, StoreReader, read_store
 from openconductor.store.episode_json import episode_json
 from openconductor.store.serialisation import plain
 from openconductor.ui.changes import Changes, PageState, version_of
@@ -49,15 +53,23 @@ class EpisodePages:
         entrance: knows who asks.
         changes: tells open pages of changes.
         serves: True if the server at this address answers questions, too.
+        journals: returns those of runs, in which an episode is found by its id, too.
     """
 
     def __init__(
-        self, store: StoreReader, entrance: Entrance, changes: Changes, *, serves: bool
+        self,
+        store: StoreReader,
+        entrance: Entrance,
+        changes: Changes,
+        *,
+        serves: bool,
+        journals: Callable[[], Iterable[str | Path]],
     ) -> None:
         self._store = store
         self._entrance = entrance
         self._changes = changes
         self._serves = serves
+        self._journals = journals
 
     # ── the list ──────────────────────────────────────────────────────────────────────────────────
     def episodes(self, request: Request, visitor: Visitor) -> Page:
@@ -110,11 +122,13 @@ class EpisodePages:
             PageProblem: there is none.
         """
         chosen = EpisodeFilter(identifier=identifier, key=visitor.key)
-        lines = self._store.lines(chosen, limit=1)
-        stored = self._store.episode(identifier) if lines else None
-        if stored is None:
+        found = _read(self._store, chosen)
+        for path in self._journals() if found is None and visitor.key is None else ():
+            with suppress(JournalError), read_store(path) as store:
+                found = found or _read(store, chosen)
+        if found is None:
             raise PageProblem(404, "There is no such episode, or it is another key's.")
-        return lines[0], stored
+        return found
 
     def episode(self, request: Request, visitor: Visitor) -> Page:
         """Show one episode."""
@@ -230,6 +244,13 @@ class EpisodePages:
         texts = sum(count_texts(rounds_of(stored)) for _, stored in found)
         values = {"sides": sides, "cut": Texts(texts)}
         return Page("compare", "Two episodes side by side", values, data)
+
+
+def _read(store: StoreReader, chosen: EpisodeFilter) -> tuple[EpisodeLine, StoredEpisode] | None:
+    """Return the episode of an id; None: the store has none that may be seen."""
+    lines = store.lines(chosen, limit=1)
+    stored = store.episode(lines[0].id) if lines else None
+    return None if stored is None else (lines[0], stored)
 
 
 def _title(line: EpisodeLine) -> str:

@@ -118,6 +118,11 @@ def _address(name: str) -> str:
     return f"{PREFIX}/{name}?v={found[2]}"
 
 
+def _form(value: float | None, form: str) -> str:
+    """Return a number as text; "–": unknown."""
+    return "–" if value is None else format(value, form)
+
+
 _FILTERS: dict[str, Any] = {
     "dollars": amounts.dollars_label,
     "seconds": amounts.seconds_label,
@@ -125,6 +130,7 @@ _FILTERS: dict[str, Any] = {
     "counted": amounts.counted,
     "colour": colour_class,
     "clipped": clipped,
+    "form": _form,
 }
 
 _GLOBALS: dict[str, Any] = {"prefix": PREFIX, "address": _address, "node_height": NODE_HEIGHT}

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from starlette.requests import Request
 from starlette.responses import Response
 
 from openconductor.store.serialisation import plain
@@ -35,6 +36,12 @@ class Page:
     title: str
     values: Mapping[str, object]
     data: Callable[[], object]
+
+
+def read_page(request: Request) -> int:
+    """Return the number of a page of a list, from 1."""
+    text = request.query_params.get("page", "1")
+    return max(1, int(text)) if text.isdecimal() and len(text) < 9 else 1
 
 
 def as_json(value: object, status: int = 200) -> Response:

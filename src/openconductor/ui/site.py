@@ -8,6 +8,7 @@ store for little, and never for everything.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -24,6 +25,8 @@ from openconductor.ui.entrance import Entrance
 from openconductor.ui.episodes import EpisodePages
 from openconductor.ui.pages import POLICY, render, static_file
 from openconductor.ui.replies import Page, PageProblem, as_json
+from openconductor.ui.runs import Runs
+from openconductor.ui.trainings import TrainingPages
 
 MakePage = Callable[[Request, Visitor], Page]
 """Makes the page at an address for a visitor. It runs in a thread."""
@@ -48,6 +51,7 @@ class Site:
         name: of the store, shown at the top.
         serves: True if the server at this address answers questions, too.
         stopping: returns True when streams are to end, because the server shuts down.
+        root: where the folders of trainings and evaluations stand.
     """
 
     def __init__(
@@ -58,12 +62,17 @@ class Site:
         name: str,
         serves: bool = False,
         stopping: Callable[[], bool] = lambda: False,
+        root: Path = Path("runs"),
     ) -> None:
         self._door = door
         self._name = name
         self._entrance = Entrance(door)
         self._changes = Changes(stopping)
-        self._episodes = EpisodePages(store, self._entrance, self._changes, serves=serves)
+        self._runs = Runs(root)
+        self._episodes = EpisodePages(
+            store, self._entrance, self._changes, serves=serves, journals=self._runs.journals
+        )
+        self._trainings = TrainingPages(self._runs, self._entrance, self._changes)
         self._router = Router(self.routes(), redirect_slashes=False)
 
     def routes(self) -> list[Route]:
@@ -77,6 +86,7 @@ class Site:
             Route("/leave", entrance.leave, methods=["POST"]),
             Route("/links", entrance.link, methods=["POST"]),
             *self._episode_routes(),
+            *self._run_routes(),
         ]
 
     def _episode_routes(self) -> list[Route]:
@@ -91,6 +101,17 @@ class Site:
             *self._page(f"{episode}/parts/{{part}}", pages.part),
             *self._page(episode, pages.episode),
             *self._page("/compare", pages.compare),
+        ]
+
+    def _run_routes(self) -> list[Route]:
+        trainings = self._trainings
+        training = "/trainings/{run}"
+        return [
+            Route(f"{training}/changes", trainings.changes),
+            *self._page("/runs", self._runs.page),
+            *self._page("/trainings", trainings.compare),
+            *self._page(f"{training}/iterations/{{number:int}}", trainings.iteration),
+            *self._page(training, trainings.training),
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

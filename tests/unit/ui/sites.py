@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from typing import Any
 
 import httpx
 from starlette.applications import Starlette
@@ -40,7 +41,11 @@ class Visit:
 
 @asynccontextmanager
 async def visited(
-    store: StoreReader, *, keys: Mapping[str, str] | None = None, key: str | None = None
+    store: StoreReader,
+    *,
+    keys: Mapping[str, str] | None = None,
+    key: str | None = None,
+    **options: Any,
 ) -> AsyncIterator[Visit]:
     """Visit a site: as a stranger where it has keys, else by a link.
 
@@ -48,6 +53,7 @@ async def visited(
         store: the store.
         keys: the names of the server's keys, by key.
         key: whose episodes the link shows.
+        options: of the site.
     """
 
     def find_key(headers: Mapping[str, str]) -> str:
@@ -57,7 +63,7 @@ async def visited(
         return name
 
     door = Door(PORT, find_key=None if keys is None else find_key)
-    site = Site(store, door, name="test.sqlite")
+    site = Site(store, door, name="test.sqlite", **options)
     app = Starlette(routes=[Mount("/ui", app=site)])
     transport = httpx.ASGITransport(app, raise_app_exceptions=True)
     async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as client:
