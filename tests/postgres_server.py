@@ -59,8 +59,12 @@ class PostgresServer:
             copy = self._folder / "pginstall"
             self._programs = shutil.copytree(self._programs, copy)
 
+    def program(self, name: str) -> str:
+        """Return the path of one of PostgreSQL's programs."""
+        return str(self._programs / "bin" / name)
+
     def _run(self, program: str, *arguments: str) -> None:
-        command = [str(self._programs / "bin" / program), *arguments]
+        command = [self.program(program), *arguments]
         subprocess.run(command, user=self._user, cwd="/", check=True, capture_output=True)
 
     def start(self) -> subprocess.Popen[bytes]:

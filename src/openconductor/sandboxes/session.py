@@ -67,6 +67,11 @@ NOT_PRELOADED = {"antigravity", "this", "__main__", "idlelib", "turtle", "tkinte
 FOR_CHECKERS = re.compile(r"^if TYPE_CHECKING:\n(?:[ \t].*\n)+", re.MULTILINE)
 IMPORTS = re.compile(r"^[ \t]*(?:from|import)[ \t]+([A-Za-z_]\w*)", re.MULTILINE)
 MEMORY_ERROR = re.compile(r"^[\w.]*MemoryError\b", re.MULTILINE)
+_NO_NAMESPACES = re.compile(r"bwrap: .*(namespace|not permitted|denied)", re.IGNORECASE)
+_IN_A_CONTAINER = (
+    "bubblewrap may not make namespaces here, as in most containers; docs/sandboxes.md says, under "
+    "`In a container`, what has to be allowed"
+)
 GoOn = Callable[[RunResult], bool]
 
 
@@ -171,6 +176,8 @@ class Batch:
                 stderr.seek(0)
                 words = stderr.read(HEAD_BYTES).decode("utf-8", "replace").strip()
                 words = words or "nothing on stderr"
+                if _NO_NAMESPACES.match(words):
+                    words += f"; {_IN_A_CONTAINER}"
                 raise SandboxError(f"{name}: {error}{running}: {words}") from error
             finally:
                 self._socket = None

@@ -10,6 +10,7 @@ import gc
 import logging
 import math
 import signal
+import socket
 import time
 import uuid
 from collections.abc import Sequence
@@ -412,17 +413,20 @@ class _Server(uvicorn.Server):
         if sig != signal.SIGHUP:
             self.force_exit = self.should_exit
         self.should_exit = True
-        if not self._gateway.draining:
-            self._gateway.draining = True
-            asyncio.get_running_loop().call_soon_threadsafe(self._drain)
 
-    def _drain(self) -> None:
-        """Let the running requests go on for a while, and say so."""
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the listeners and idle connections, and let the running requests go on for a while.
+
+        Until then requests are answered, so that a proxy that asks another server meanwhile loses
+        none.
+        """
+        self._gateway.draining = True
         running = self._gateway.running
         if running:
             requests = "1 request" if running == 1 else f"{running} requests"
             log.info("draining: %s, up to %g s; again to stop now", requests, self._drain_s)
         asyncio.get_running_loop().call_later(self._drain_s, self._gateway.stop)
+        await super().shutdown(sockets)
 
 
 def run(

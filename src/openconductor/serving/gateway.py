@@ -94,6 +94,7 @@ class Gateway:
         self.names = pool.names
         self._replays = any(worker.recalls for _, worker in pool)
         self.draining = False
+        self._is_stopped = False
         self._turns: set[Turn] = set()
         self._collection: asyncio.TimerHandle | None = None
 
@@ -108,7 +109,7 @@ class Gateway:
             RequestFailed: the request is rejected, or failed at once.
             ConfigError: its conversation is not a question.
         """
-        if self.draining:
+        if self._is_stopped:
             raise RequestFailed(503, "shutting_down", "the server is shutting down", retry_after=5)
         offered = self.offered(tenant)
         if request.model not in offered:
@@ -180,7 +181,8 @@ class Gateway:
             self._collection = loop.call_later(COLLECT_S, gc.collect)
 
     def stop(self) -> None:
-        """Cancel every running turn, with an error that says why."""
+        """Cancel every running turn, with an error that says why, and reject further ones."""
+        self._is_stopped = True
         for turn in self._turns:
             message = "the server shut down before the answer was complete"
             turn.cancel(RequestFailed(503, "shutting_down", message))
