@@ -99,6 +99,10 @@ def serve(  # noqa: PLR0913 - the options of a command
     ui: Annotated[
         bool, typer.Option("--ui", help="Show the episodes in a browser, at /ui.")
     ] = False,
+    allow_asking: Annotated[
+        bool,
+        typer.Option("--allow-asking", help="With --ui: who looks may also ask, on this machine."),
+    ] = False,
     log_level: Annotated[
         LogLevel | None,
         typer.Option("--log-level", help="The log on stderr (default: info, a line a request)."),
@@ -122,6 +126,7 @@ def serve(  # noqa: PLR0913 - the options of a command
         "port": port,
         "log_level": log_level,
         "ui": ui or None,
+        "allow_asking": allow_asking or None,
         "run": None if run is None else str(run),
         "pool": None if pool is None else str(pool),
         "journal": journal,
@@ -205,6 +210,7 @@ def _serve(config: ServeConfig, where: str) -> None:
             reasoning=config.reasoning,
             traces=traces,
             check=check_readable if simulated else check_question,
+            example=EXAMPLE if simulated else "",
         )
         config = replace(config, port=listeners[0].getsockname()[1])
         ring = key_ring.KeyRing(config.key, journal)

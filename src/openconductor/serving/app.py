@@ -323,7 +323,7 @@ def build_app(
         Route("/openapi.json", pages.openapi),
     ]
     if door is not None:
-        routes.append(_page(gateway, config, door))
+        routes.append(_page(gateway, keys, config, door))
     middleware: list[Middleware] = []
     if config.origins:
         cors = Middleware(
@@ -348,13 +348,24 @@ def build_app(
     return app
 
 
-def _page(gateway: Gateway, config: ServeConfig, door: Door) -> Mount:
-    """Return the page over the server's own store."""
+def _page(gateway: Gateway, keys: KeyRing, config: ServeConfig, door: Door) -> Mount:
+    """Return the page over the server's own store, where who may spend may ask."""
     with needing("serve --ui", "ui"):
+        from openconductor.serving.page.page_asker import PageAsker
         from openconductor.ui.door import PREFIX
         from openconductor.ui.site import Site
+    asker = None
+    if config.key or config.allow_asking:
+        asker = PageAsker(gateway, keys)
     name = Path(place_name(config.journal)).name
-    site = Site(gateway.store, door, name=name, serves=True, stopping=lambda: gateway.draining)
+    site = Site(
+        gateway.store,
+        door,
+        name=name,
+        serves=True,
+        asker=asker,
+        stopping=lambda: gateway.draining,
+    )
     return Mount(PREFIX, app=site)
 
 
@@ -461,6 +472,9 @@ async def _serve(server: _Server, gateway: Gateway, listeners: Sequence[Listenin
         loop.add_signal_handler(signal.SIGHUP, server.handle_exit, signal.SIGHUP, None)
     try:
         await server.serve(sockets=list(listeners))
+        if server.force_exit:
+            gateway.stop()
+        await gateway.ended()  # what the page asks has no connection that is waited for
     finally:
         await gateway.pool.aclose()
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from openconductor.traces.tracer import Traces
 
 CheckQuestion = Callable[[Sequence[Message]], tuple[Message, ...]]
+OwnWay = Callable[[Conductor], Ask]
+"""Returns another way to an answer than the ``ask`` of a Conductor."""
 
 COLLECT_S = 0.5
 """Seconds at least between garbage collections after failed requests."""
@@ -67,6 +69,7 @@ class Gateway:
         reasoning: how much is shown, unless a request says.
         traces: records the spans of episodes. None: nothing is traced.
         check: returns the turns of a question, or raises ConfigError.
+        example: a question that the workers can answer; "": any.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class Gateway:
         reasoning: Reasoning = "summary",
         traces: Traces | None = None,
         check: CheckQuestion = check_question,
+        example: str = "",
     ) -> None:
         self.pool = pool
         self.store = store
@@ -91,6 +95,7 @@ class Gateway:
         self.reasoning: Reasoning = reasoning
         self.traces = traces
         self.check = check
+        self.example = example
         self.names = pool.names
         self._replays = any(worker.recalls for _, worker in pool)
         self.draining = False
@@ -99,11 +104,23 @@ class Gateway:
         self._collection: asyncio.TimerHandle | None = None
 
     async def open(
-        self, request: ClientRequest, tenant: Tenant, headers: Mapping[str, str] | None = None
+        self,
+        request: ClientRequest,
+        tenant: Tenant,
+        headers: Mapping[str, str] | None = None,
+        *,
+        own_way: OwnWay | None = None,
+        watched: bool = False,
     ) -> Turn:
         """Begin the episode of a request; of a stream its id is known when this returns.
 
-        ``headers`` may name the span that the request belongs to.
+        Args:
+            request: the request.
+            tenant: the key that it came with.
+            headers: may name the span that the request belongs to.
+            own_way: takes the place of the ``ask`` of the model, which must be a Conductor.
+            watched: True if the page shows the episode while it runs, so that each event is kept at
+                once.
 
         Raises:
             RequestFailed: the request is rejected, or failed at once.
@@ -120,7 +137,7 @@ class Gateway:
         control = tenant.limit(request.control)
         with ExitStack() as place:
             bill = place.enter_context(tenant.admit())
-            way = await self._choose(request, turns, tenant, control)
+            way = await self._choose(request, turns, tenant, control, own_way)
             budget = Budget(
                 calls=control.max_calls,
                 tokens=control.max_tokens,
@@ -134,7 +151,7 @@ class Gateway:
                 self.metrics,
                 self.names,
                 # A claimed call is given back as it ends: then its answer must be in the store.
-                direct=way.alone and not self._replays,
+                direct=way.alone and not (self._replays or watched),
                 live=way.live and request.stream,
                 reasoning=control.reasoning or self.reasoning,
                 remember=self.history.remember,
@@ -180,6 +197,16 @@ class Gateway:
         if self._collection is None or self._collection.when() < loop.time():
             self._collection = loop.call_later(COLLECT_S, gc.collect)
 
+    def find_turn(self, episode: str) -> Turn | None:
+        """Return the running turn of an episode; None: it does not run here."""
+        return next((turn for turn in self._turns if turn.id == episode), None)
+
+    async def ended(self) -> None:
+        """Wait until no turn is running."""
+        while self._turns:
+            await next(iter(self._turns)).ended()
+            await asyncio.sleep(0)
+
     def stop(self) -> None:
         """Cancel every running turn, with an error that says why, and reject further ones."""
         self._is_stopped = True
@@ -194,35 +221,48 @@ class Gateway:
         turns: tuple[Message, ...],
         tenant: Tenant,
         control: Control,
+        own_way: OwnWay | None,
     ) -> _Way:
         """Return what answers a request.
 
         Raises:
             RequestFailed: the request may not ask for that, or the model cannot do it.
         """
-        pool = self._workers(control)
         system = self.systems[request.model]
-        if _is_alone(system):
-            return self._ask_alone(request.model, system, pool)
         if not isinstance(system, Conductor):
+            if own_way is not None:
+                raise invalid("model", f"got {request.model!r}, expected a Conductor")
+            pool = self._workers(control)
+            if _is_alone(system):
+                return self._ask_alone(request.model, system, pool)
             self._check_baseline(request, pool)
             return _Way(system.ask)
-        conductor = replace(
-            system,
-            pool=pool,
-            max_steps=min(system.max_steps, control.max_steps or system.max_steps),
-            max_rounds=control.max_rounds or system.max_rounds,
-        )
+        conductor = self.limited(system, control)
+        if own_way is not None:
+            return _Way(own_way(conductor))
         live = conductor.max_rounds == 1
         called = await self.history.tool_turn(turns, tenant.name)
         if called is not None:
-            ordinals = {name: ordinal for ordinal, name in pool.names.items()}
+            ordinals = {name: ordinal for ordinal, name in conductor.pool.names.items()}
             ordinal = ordinals.get(called.worker)
             if ordinal is not None:
                 opening = resumed_turns(called, turns)
                 resume = partial(conductor.resume, worker=ordinal, opening=opening)
                 return _Way(resume, live)
         return _Way(conductor.ask, live)
+
+    def limited(self, conductor: Conductor, control: Control) -> Conductor:
+        """Return a Conductor within the limits of a request.
+
+        Raises:
+            RequestFailed: a worker is unknown, or none is allowed.
+        """
+        return replace(
+            conductor,
+            pool=self._workers(control),
+            max_steps=min(conductor.max_steps, control.max_steps or conductor.max_steps),
+            max_rounds=control.max_rounds or conductor.max_rounds,
+        )
 
     def _ask_alone(self, model: str, system: SingleWorker, pool: WorkerPool) -> _Way:
         """Return the way to a worker's own answer, which only workers of the pool can take over."""

@@ -317,6 +317,19 @@ class KeyRing:
         self._tenants = [(key.hash, Tenant(key, past[key.name], clock, monotonic)) for key in keys]
         self._anyone = None if keys else Tenant(KeyTable("", ""), (), clock, monotonic)
 
+    def named(self, name: str) -> Tenant:
+        """Return the tenant of the key of this name; without keys it is everybody's.
+
+        Raises:
+            RequestFailed: there is no such key.
+        """
+        if self._anyone is not None:
+            return self._anyone
+        for _, tenant in self._tenants:
+            if tenant.name == name:
+                return tenant
+        raise RequestFailed(401, "invalid_api_key", f"key {name!r}: there is no such key any more")
+
     def find(self, headers: Mapping[str, str]) -> Tenant:
         """Return the tenant of a request's key (``Authorization: Bearer`` or ``x-api-key``).
 

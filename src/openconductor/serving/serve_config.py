@@ -114,6 +114,7 @@ class ServeConfig:
         origins: web pages whose scripts may send requests (CORS).
         body_mb: the largest body of a request, in million bytes.
         ui: whether there is a page at ``/ui`` that shows the episodes, to each key its own.
+        allow_asking: whether who looks at the page of a server without keys may ask there, too.
         traces: spans are sent by OpenTelemetry. None: none are.
         key: who may ask; without one anybody may.
     """
@@ -144,6 +145,7 @@ class ServeConfig:
     origins: tuple[str, ...] = ()
     body_mb: Positive = 20
     ui: bool = False
+    allow_asking: bool = False
     traces: TracesTable | None = None
     key: tuple[KeyTable, ...] = ()
 
@@ -179,6 +181,7 @@ def serve_checks(
     """Yield the checks of ``check_serve_config``, which has the arguments, each with a name."""
     yield "address", partial(_check_host, config, where)
     yield "keys", partial(_check_holders, config, where)
+    yield "page", partial(_check_asking, config, where)
     for key in config.key:
         name = f"key {key.name!r}"
         yield name, partial(_check_key, key, pool, systems, f"{where}: {name}")
@@ -210,6 +213,16 @@ def _check_holders(config: ServeConfig, where: str) -> None:
         raise ConfigError(
             f"{where}: key: name: one (not shown) contains the value of an environment "
             "variable that looks like a secret, which the journal would not keep"
+        )
+
+
+def _check_asking(config: ServeConfig, where: str) -> None:
+    if config.allow_asking and not config.ui:
+        raise ConfigError(f"{where}: allow_asking requires ui = true (--ui)")
+    if config.allow_asking and config.key:
+        raise ConfigError(
+            f"{where}: allow_asking is for servers without keys; with keys each holder may ask on "
+            "the page, within the limits of the key"
         )
 
 

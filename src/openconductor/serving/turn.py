@@ -126,6 +126,11 @@ class Turn:
         self._settled = False
 
     @property
+    def key(self) -> str:
+        """The name of its key; "": the server needs no key."""
+        return self._bill.key.name
+
+    @property
     def charged(self) -> Decimal:
         """US dollars that its key was charged until now."""
         return self._bill.charged
@@ -134,7 +139,9 @@ class Turn:
     def start(self, ask: Ask, options: Sampling, place: ExitStack) -> None:
         """Begin the episode; ``place`` is closed when it has ended."""
 
-        def end(_: asyncio.Task[Episode]) -> None:
+        def end(task: asyncio.Task[Episode]) -> None:
+            if not task.cancelled():
+                task.exception()  # nobody may ask for it: the page reads the store
             place.close()
             self._changed.set()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from decimal import Decimal
 
 from openconductor.types import Usage
 
@@ -16,16 +17,22 @@ def dollars_label(usage: Usage) -> str:
     """
     if usage.unpriced_calls and not usage.dollars:
         return "unknown"
-    amount = float(usage.dollars)
-    if not amount:
-        text = "$0"
-    elif amount >= 1:
-        text = f"${amount:,.2f}"
-    elif amount >= 0.000001:
-        text = f"${amount:.6f}".rstrip("0")
-    else:
-        text = f"${amount:.1e}"
+    text = price_label(usage.dollars)
     return f"≥ {text}" if usage.unpriced_calls else text
+
+
+def price_label(dollars: Decimal | None) -> str:
+    """Return US dollars; "unknown": None."""
+    if dollars is None:
+        return "unknown"
+    amount = float(dollars)
+    if not amount:
+        return "$0"
+    if amount >= 1:
+        return f"${amount:,.2f}"
+    if amount >= 0.000001:
+        return f"${amount:.6f}".rstrip("0")
+    return f"${amount:.1e}"
 
 
 def seconds_label(seconds: float | None) -> str:

@@ -100,6 +100,7 @@ class Door:
         self._hosts = hosts
         self._find_key = find_key
         self._on_entered = on_entered
+        self._form_secret = secrets.token_bytes(32)
         self._tokens = _Passes(TOKEN_S, clock)
         self._sessions = _Passes(SESSION_S, clock)
 
@@ -128,6 +129,16 @@ class Door:
     def visitor(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> Visitor | None:
         """Return who sends a request, by its session or its key; None: a stranger."""
         return self._sessions.find(cookies.get(self.cookie, "")) or self.holder(headers)
+
+    def form_token(self, cookies: Mapping[str, str]) -> str:
+        """Return what a form that spends must hold, for the session of a request; "": none.
+
+        Another site's page cannot read it, whatever request it makes a browser send.
+        """
+        session = cookies.get(self.cookie, "")
+        if self._sessions.find(session) is None:
+            return ""
+        return hmac.new(self._form_secret, session.encode(), "sha256").hexdigest()
 
     def leave(self, cookies: Mapping[str, str]) -> None:
         """End the session of a request."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import ImmutableMultiDict
@@ -87,7 +88,21 @@ class Entrance:
             body += piece
             if len(body) > most:
                 raise PageProblem(413, "The form is too large.")
-        return ImmutableMultiDict(parse_qsl(body.decode("utf-8", "replace")))
+        fields = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True)
+        return ImmutableMultiDict(fields)
+
+    async def spending_form(self, request: Request, most: int = _MOST_BODY) -> Form:
+        """Return the fields of a form that spends: it must hold the token of its session.
+
+        Raises:
+            PageProblem: see ``form``; or the token is missing or wrong.
+        """
+        form = await self.form(request, most)
+        token = self.door.form_token(request.cookies)
+        given = form.get("form_token", "")
+        if not token or not hmac.compare_digest(token.encode(), given.encode()):
+            raise PageProblem(403, "This form is not of your session. Go back, reload, try again.")
+        return form
 
 
 def _own_address(address: str) -> str:

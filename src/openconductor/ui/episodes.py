@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from openconductor.ledger import draw_up
 from openconductor.store import EpisodeFilter, EpisodeLine, StoredEpisode, StoreReader, read_store
 from openconductor.store.episode_json import episode_json
 from openconductor.store.serialisation import plain
+from openconductor.types import Message
 from openconductor.ui.changes import Changes, PageState, version_of
 from openconductor.ui.door import PREFIX, Visitor
 from openconductor.ui.entrance import Entrance
@@ -30,6 +31,7 @@ from openconductor.ui.episode_list import (
     read_listing,
 )
 from openconductor.ui.graph import draw_graph
+from openconductor.ui.links import Kin, Links
 from openconductor.ui.pages import Texts, count_texts, render, style_and_hash
 from openconductor.ui.parts import Part, rounds_of
 from openconductor.ui.replies import Page, PageProblem
@@ -43,6 +45,7 @@ LIST_POLL_S = 2.0
 
 _SNIPPET = 6_000  # characters; longer ones are only in the JSON
 _MOST_MESSAGES = 60  # of a call that are shown on a page
+_MOST_TURNS = 20  # before the last one; the latest
 
 
 class EpisodePages:
@@ -52,6 +55,7 @@ class EpisodePages:
         store: read for every page.
         entrance: knows who asks.
         changes: tells open pages of changes.
+        links: between episodes.
         serves: True if the server at this address answers questions, too.
         journals: returns those of runs, in which an episode is found by its id, too.
     """
@@ -61,6 +65,7 @@ class EpisodePages:
         store: StoreReader,
         entrance: Entrance,
         changes: Changes,
+        links: Links,
         *,
         serves: bool,
         journals: Callable[[], Iterable[str | Path]],
@@ -68,6 +73,7 @@ class EpisodePages:
         self._store = store
         self._entrance = entrance
         self._changes = changes
+        self._links = links
         self._serves = serves
         self._journals = journals
 
@@ -133,12 +139,16 @@ class EpisodePages:
     def episode(self, request: Request, visitor: Visitor) -> Page:
         """Show one episode."""
         line, stored = self.find(request.path_params["identifier"], visitor)
+        kin = self._links.of(line.id, visitor)
         values = self._values(line, stored, request)
+        values |= {"kin": kin, "earlier": _earlier_turns(stored), "can_go_on": can_go_on(stored)}
+        values["follow_model"] = line.model or ""
 
         def data() -> object:
             form = episode_json(stored, stored.workers)
             form |= {name: values[name] for name in ("curl", "python")}
             form |= {"outcome": line.outcome, "started": line.started}
+            form |= _kin_json(kin)
             return form | {"key": line.key, "model": line.model}
 
         return Page("episode", _title(line), values, data)
@@ -251,6 +261,24 @@ def _read(store: StoreReader, chosen: EpisodeFilter) -> tuple[EpisodeLine, Store
     lines = store.lines(chosen, limit=1)
     stored = store.episode(lines[0].id) if lines else None
     return None if stored is None else (lines[0], stored)
+
+
+def can_go_on(stored: StoredEpisode) -> bool:
+    """Return True if a further turn can follow: the texts of question and answer are kept."""
+    return bool(stored.question and stored.answer and stored.answer.strip())
+
+
+def _earlier_turns(stored: StoredEpisode) -> Sequence[Message]:
+    """Return the turns of a chat before its last one."""
+    return () if isinstance(stored.question, str) else stored.question[:-1][-_MOST_TURNS:]
+
+
+def _kin_json(kin: Kin) -> dict[str, object]:
+    made_from = kin.made_from
+    return {
+        "made_from": made_from and {"id": made_from.line.id, "change": made_from.change},
+        "made_into": [{"id": one.line.id, "change": one.change} for one in kin.made_into],
+    }
 
 
 def _title(line: EpisodeLine) -> str:

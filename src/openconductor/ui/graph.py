@@ -17,6 +17,7 @@ from openconductor.ui.parts import Part, RoundParts
 
 NODE_HEIGHT = 66
 _MARGIN = 8
+_LETTER = 7  # about the width of a letter of a lane's title
 _HEAD = 30  # the height of a lane's title
 _ARC = 26  # how far an edge passes beside the nodes that it skips
 
@@ -59,12 +60,13 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A drawing: sizes in pixels, and everything in it."""
+    """A drawing: sizes in pixels, the most letters of a lane's title, and everything in it."""
 
     width: int
     height: int
     node_width: int
     upright: bool
+    most_letters: int
     lanes: tuple[Lane, ...]
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
@@ -79,16 +81,18 @@ class _Look:
         width: of a node.
         gap: between columns, where the arrows are.
         spread: between the nodes of a column.
+        most_letters: of a lane's title.
     """
 
     upright: bool
     width: int
     gap: int
     spread: int
+    most_letters: int
 
 
-_WIDE = _Look(upright=False, width=184, gap=44, spread=14)
-_NARROW = _Look(upright=True, width=154, gap=30, spread=10)
+_WIDE = _Look(upright=False, width=184, gap=44, spread=14, most_letters=90)
+_NARROW = _Look(upright=True, width=154, gap=30, spread=10, most_letters=34)
 
 
 def draw_graph(rounds: Sequence[RoundParts], *, upright: bool = False) -> Graph:
@@ -123,6 +127,8 @@ def draw_graph(rounds: Sequence[RoundParts], *, upright: bool = False) -> Graph:
         lanes.append(Lane(played.title, top, bottom - top + _MARGIN))
         top = bottom + 2 * _MARGIN
     right = max((node.x + look.width for node in nodes.values()), default=look.width)
+    longest = max((len(lane.title) for lane in lanes), default=0)
+    right = max(right, _LETTER * min(longest, look.most_letters))
     if upright:
         right += _ARC
     return Graph(
@@ -130,6 +136,7 @@ def draw_graph(rounds: Sequence[RoundParts], *, upright: bool = False) -> Graph:
         height=top,
         node_width=look.width,
         upright=upright,
+        most_letters=look.most_letters,
         lanes=tuple(lanes),
         nodes=tuple(nodes.values()),
         edges=tuple(edges),

@@ -125,6 +125,7 @@ def _form(value: float | None, form: str) -> str:
 
 _FILTERS: dict[str, Any] = {
     "dollars": amounts.dollars_label,
+    "price": amounts.price_label,
     "seconds": amounts.seconds_label,
     "moment": amounts.moment_label,
     "counted": amounts.counted,

@@ -13,12 +13,19 @@ from openconductor.store.serialisation import plain
 
 
 class PageProblem(Exception):
-    """A request that is answered by an error: its HTTP status, and why, for people."""
+    """A request that is answered by an error.
 
-    def __init__(self, status: int, detail: str) -> None:
+    Attributes:
+        status: the HTTP status.
+        detail: why, for people.
+        page: is shown with it, such as the form to be corrected; None: the error alone.
+    """
+
+    def __init__(self, status: int, detail: str, page: Page | None = None) -> None:
         super().__init__(detail)
         self.status = status
         self.detail = detail
+        self.page = page
 
 
 @dataclass(frozen=True, slots=True)

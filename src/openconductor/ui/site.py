@@ -7,7 +7,7 @@ store for little, and never for everything.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -19,10 +19,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openconductor.errors import JournalError
 from openconductor.store import StoreReader
+from openconductor.ui.asker import Asker
+from openconductor.ui.asking import AskPages
+from openconductor.ui.asking_again import AgainPages
 from openconductor.ui.changes import Changes
 from openconductor.ui.door import PREFIX, Door, Visitor
 from openconductor.ui.entrance import Entrance
 from openconductor.ui.episodes import EpisodePages
+from openconductor.ui.links import Links
 from openconductor.ui.pages import POLICY, render, static_file
 from openconductor.ui.replies import Page, PageProblem, as_json
 from openconductor.ui.runs import Runs
@@ -30,6 +34,8 @@ from openconductor.ui.trainings import TrainingPages
 
 MakePage = Callable[[Request, Visitor], Page]
 """Makes the page at an address for a visitor. It runs in a thread."""
+TakeForm = Callable[[Request], Awaitable[Page | Response]]
+"""Takes a form in, and answers with a page or leads elsewhere."""
 
 _TITLES = {401: "Who is it?", 404: "Nothing here"}
 _HEADERS = {
@@ -50,6 +56,7 @@ class Site:
         door: decides who may look.
         name: of the store, shown at the top.
         serves: True if the server at this address answers questions, too.
+        asker: answers what visitors ask on the page; None: the page only shows.
         stopping: returns True when streams are to end, because the server shuts down.
         root: where the folders of trainings and evaluations stand.
     """
@@ -61,16 +68,24 @@ class Site:
         *,
         name: str,
         serves: bool = False,
+        asker: Asker | None = None,
         stopping: Callable[[], bool] = lambda: False,
         root: Path = Path("runs"),
     ) -> None:
         self._door = door
         self._name = name
+        self._asker = asker
         self._entrance = Entrance(door)
         self._changes = Changes(stopping)
         self._runs = Runs(root)
+        self._links = Links(store, None if asker is None else asker.keep)
         self._episodes = EpisodePages(
-            store, self._entrance, self._changes, serves=serves, journals=self._runs.journals
+            store,
+            self._entrance,
+            self._changes,
+            self._links,
+            serves=serves,
+            journals=self._runs.journals,
         )
         self._trainings = TrainingPages(self._runs, self._entrance, self._changes)
         self._router = Router(self.routes(), redirect_slashes=False)
@@ -87,6 +102,7 @@ class Site:
             Route("/links", entrance.link, methods=["POST"]),
             *self._episode_routes(),
             *self._run_routes(),
+            *self._ask_routes(),
         ]
 
     def _episode_routes(self) -> list[Route]:
@@ -112,6 +128,21 @@ class Site:
             *self._page("/trainings", trainings.compare),
             *self._page(f"{training}/iterations/{{number:int}}", trainings.iteration),
             *self._page(training, trainings.training),
+        ]
+
+    def _ask_routes(self) -> list[Route]:
+        """Return the addresses that spend, and their forms; none where nobody may ask."""
+        if self._asker is None:
+            return []
+        box = AskPages(self._asker, self._entrance, self._episodes, self._links)
+        again = AgainPages(self._asker, self._entrance, self._episodes, self._links)
+        episode = "/episodes/{identifier}"
+        return [
+            Route("/ask", self._posted(box.ask), methods=["POST"]),
+            Route(f"{episode}/stop", self._posted(box.stop), methods=["POST"]),
+            Route(f"{episode}/again", self._posted(again.ask), methods=["POST"]),
+            *self._page("/ask", box.form),
+            *self._page(f"{episode}/again", again.form),
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -154,6 +185,17 @@ class Site:
 
         return [Route(f"{path}.json", as_data), Route(path, as_page)]
 
+    def _posted(self, take: TakeForm) -> Callable[[Request], Awaitable[Response]]:
+        """Return what answers a form: with a page, or by leading elsewhere."""
+
+        async def answer(request: Request) -> Response:
+            taken = await take(request)
+            if isinstance(taken, Response):
+                return taken
+            return self._html(taken, request, self._entrance.visitor(request))
+
+        return answer
+
     def _html(
         self, page: Page, request: Request, visitor: Visitor | None, status: int = 200
     ) -> Response:
@@ -163,6 +205,8 @@ class Site:
             "visitor": visitor,
             "path": request.url.path,
             "has_keys": self._door.has_keys,
+            "may_ask": self._asker is not None,
+            "form_token": self._door.form_token(request.cookies),
         }
         text = render(page.template, **shared, **page.values)
         return Response(text, status, media_type="text/html")
@@ -178,7 +222,9 @@ class Site:
                 here += f"?{request.url.query}"
         template = "enter" if problem.status == 401 else "problem"
         title = _TITLES.get(problem.status, "That did not work")
-        page = Page(template, title, {"detail": problem.detail, "here": here}, dict)
+        page = problem.page
+        if page is None:
+            page = Page(template, title, {"detail": problem.detail, "here": here}, dict)
         visitor = self._door.visitor(request.headers, request.cookies)
         return self._html(page, request, visitor, problem.status)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -161,3 +162,11 @@ def test_a_key_is_not_named_as_a_secret_is(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("SECRETS_NAMESPACE", "production")
     with pytest.raises(ConfigError, match="key: name: one \\(not shown\\)"):
         check(ServeConfig(key=(KeyTable("production-2", hash_key("x")),)))
+
+
+def test_asking_on_the_page_is_for_a_page_without_keys() -> None:
+    check(ServeConfig(ui=True, allow_asking=True))
+    with pytest.raises(ConfigError, match=r"allow_asking requires ui = true"):
+        check(ServeConfig(allow_asking=True))
+    with pytest.raises(ConfigError, match="each holder may ask on the page"):
+        check(replace(with_key(), ui=True, allow_asking=True))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -13,12 +14,20 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from openconductor.errors import AuthFailed
-from openconductor.store import StoreReader
+from openconductor.pool import WorkerPool
+from openconductor.protocols import Orchestrator
+from openconductor.serving.app import build_app
+from openconductor.serving.gateway import Gateway
+from openconductor.serving.key_ring import KeyRing
+from openconductor.serving.serve_config import KeyTable, ServeConfig
+from openconductor.store import Store, StoreReader
 from openconductor.ui.door import Door
 from openconductor.ui.site import Site
 
 PORT = 8321
 ORIGIN = f"http://127.0.0.1:{PORT}"
+OWN = {"origin": ORIGIN, "sec-fetch-site": "same-origin"}
+"""Headers of the page's own requests."""
 
 
 @dataclass
@@ -27,6 +36,7 @@ class Visit:
 
     client: httpx.AsyncClient
     door: Door
+    gateway: Gateway | None = None
 
     async def enter(self, token: str | None = None, **fields: str) -> httpx.Response:
         """Enter as the page's own script does."""
@@ -35,8 +45,51 @@ class Visit:
         return await self.client.post(
             "/ui/session",
             data=fields,
-            headers={"origin": ORIGIN, "sec-fetch-site": "same-origin"},
+            headers=OWN,
         )
+
+    async def post(
+        self, path: str, headers: Mapping[str, str] = OWN, **fields: object
+    ) -> httpx.Response:
+        """Send a form as the page does, with the token of the session unless one is given."""
+        fields.setdefault("form_token", self.door.form_token(dict(self.client.cookies)))
+        return await self.client.post(f"/ui{path}", data=fields, headers=headers)
+
+    async def ended(self, answer: httpx.Response) -> str:
+        """Wait until the episode that an answer leads to has ended; return its id."""
+        assert answer.status_code == 303, answer.text
+        assert self.gateway is not None
+        async with asyncio.timeout(20):
+            await self.gateway.ended()
+            await self.gateway.store.wait_durable()
+        return answer.headers["location"].rpartition("/")[2]
+
+    async def episode(self, identifier: str) -> dict[str, Any]:
+        """Return the data of an episode's page."""
+        return (await self.client.get(f"/ui/episodes/{identifier}.json")).json()
+
+
+@asynccontextmanager
+async def asked(
+    store: Store,
+    pool: WorkerPool,
+    systems: Mapping[str, Orchestrator],
+    *,
+    keys: Sequence[KeyTable] = (),
+    allow_asking: bool = True,
+) -> AsyncIterator[Visit]:
+    """Visit the page of a server, where visitors may ask: without keys by a link."""
+    gateway = Gateway(pool, store, systems)
+    ring = KeyRing(keys, store)
+    config = ServeConfig(ui=True, allow_asking=allow_asking and not keys, key=tuple(keys))
+    find_key = (lambda headers: ring.find(headers).name) if keys else None
+    door = Door(PORT, find_key=find_key)
+    transport = httpx.ASGITransport(build_app(gateway, ring, config, door))
+    async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as client:
+        visit = Visit(client, door, gateway)
+        if not keys:
+            assert (await visit.enter(door.new_token(""))).status_code == 303
+        yield visit
 
 
 @asynccontextmanager

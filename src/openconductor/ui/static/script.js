@@ -55,7 +55,7 @@ let refreshing = false;
 
 async function refresh() {
   if (refreshing || document.hidden) return;
-  if ($(".episodes :checked") || $("main input:focus")) return; // somebody chooses or types
+  if ($(".episodes :checked") || $("main :is(input, textarea, select):focus")) return; // somebody chooses or types
   refreshing = true;
   if (source) source.close();
   const page = await load(location.href);

@@ -1,0 +1,181 @@
+"""Asking again: the steps to edit, the price, and the new episode beside the old one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import cast
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from openconductor.store import EpisodeLine, StoredEpisode
+from openconductor.types import Access, Budget
+from openconductor.ui.asker import Asker, CallPrice, EditedStep, EpisodeChange, results_of
+from openconductor.ui.asking import FORM_BYTES, read_dollars
+from openconductor.ui.door import PREFIX, Visitor
+from openconductor.ui.entrance import Entrance, Form
+from openconductor.ui.episodes import EpisodePages
+from openconductor.ui.links import Links
+from openconductor.ui.parts import rounds_of
+from openconductor.ui.replies import Page, PageProblem
+
+_SET_ANEW = {"do", "form_token", "dollars", "calls"}  # fields, by the page of the price
+
+
+class AgainPages:
+    """Plays rounds again, with other steps, and plans anew.
+
+    Args:
+        asker: answers.
+        entrance: knows who asks.
+        episodes: finds the episodes.
+        links: keeps which episode was made from which.
+    """
+
+    def __init__(
+        self, asker: Asker, entrance: Entrance, episodes: EpisodePages, links: Links
+    ) -> None:
+        self._asker = asker
+        self._entrance = entrance
+        self._episodes = episodes
+        self._links = links
+
+    def form(self, request: Request, visitor: Visitor) -> Page:
+        """Show the steps of a round, to be edited; ``?part=0-2`` chooses a round and a step."""
+        line, stored = self._find(request, visitor)
+        rounds = [played for played in rounds_of(stored) if played.steps]
+        query = request.query_params
+        number, _, step = query.get("part", query.get("round", "")).partition("-")
+        chosen = [played for played in rounds if str(played.index) == number] or rounds[-1:]
+        values = {
+            "line": line,
+            "round": chosen[0] if chosen else None,
+            "rounds": rounds,
+            "marked": step,
+            "given": query,
+            "workers": self._asker.workers(visitor.key),
+        }
+
+        def data() -> object:
+            steps = chosen[0].steps if chosen else ()
+            written = [{"worker": part.name, "subtask": part.subtask} for part in steps]
+            return {"steps": written, "workers": values["workers"]}
+
+        return Page("again", "Ask again", values, data)
+
+    async def ask(self, request: Request) -> Page | Response:
+        """Say the price of a change, or (``do=ask``) make it within a budget."""
+        visitor = self._entrance.visitor(request)
+        form = await self._entrance.spending_form(request, FORM_BYTES)
+        line, stored = await asyncio.to_thread(self._find, request, visitor)
+        change = _read_change(form, stored)
+        if form.get("do") != "ask":
+            costs = await asyncio.to_thread(self._asker.costs, visitor.key, line.model, change)
+            return _price_page(change, costs, form)
+        budget = _read_budget(form)
+        later = await self._asker.ask_again(visitor.key, line.model, change, budget)
+        await self._links.add(stored.id, later, change.words)
+        return RedirectResponse(f"{PREFIX}/episodes/{later}", 303)
+
+    def _find(self, request: Request, visitor: Visitor) -> tuple[EpisodeLine, StoredEpisode]:
+        line, stored = self._episodes.find(request.path_params["identifier"], visitor)
+        if not stored.question:
+            raise PageProblem(409, "The texts of this episode are not kept, so it cannot be asked.")
+        return line, stored
+
+
+def _price_page(change: EpisodeChange, costs: Sequence[CallPrice], form: Form) -> Page:
+    """Return the page that says what a change costs, and asks for its budget."""
+    known = [cost.about for cost in costs if cost.about is not None]
+    values = {
+        "episode": change.stored,
+        "change": change.words,
+        "costs": costs,
+        "about": sum(known, Decimal(0)),
+        "is_known": len(known) == len(costs),
+        "budget": suggest_budget(costs),
+        "fields": [pair for pair in form.multi_items() if pair[0] not in _SET_ANEW],
+    }
+    return Page("again_price", "What it costs", values, dict)
+
+
+def suggest_budget(costs: Sequence[CallPrice]) -> Budget:
+    """Return a budget with room for calls: what they reserve, or twice what is likely.
+
+    Where a price is unknown, it limits the number of calls.
+    """
+    called = [cost for cost in costs if not cost.is_recorded]
+    dollars = Decimal(0)
+    for cost in called:
+        if cost.about is None or cost.most is None:
+            return Budget(calls=4 * len(called))
+        dollars += max(cost.most, 2 * cost.about)
+    if not dollars:
+        return Budget(dollars=dollars)
+    step = Decimal(1).scaleb(dollars.adjusted() - 1)  # two digits are kept
+    return Budget(dollars=(dollars / step).to_integral_value("ROUND_CEILING") * step)
+
+
+# ── the form ──────────────────────────────────────────────────────────────────────────────────────
+def _read_change(form: Form, stored: StoredEpisode) -> EpisodeChange:
+    """Return what is asked again.
+
+    Raises:
+        PageProblem: there is no such round, or no step is left.
+    """
+    if form.get("what") == "plan":
+        return EpisodeChange(stored)
+    number = _read_number(form, "round", len(stored.rounds) - 1)
+    before = results_of(stored, number)
+    kept = [place for place in range(len(before)) if f"drop-{place}" not in form]
+    if not kept:
+        raise PageProblem(400, "No step is left: keep at least one, or plan anew.")
+    steps: list[EditedStep] = []
+    for place in kept:
+        old = before[place].step
+        name = stored.workers.get(old.worker, "")
+        edited = EditedStep(
+            source=place,
+            worker=form.get(f"worker-{place}", name),
+            subtask=_read_subtask(form, place, old.subtask),
+            access=_new_access(cast("Access", old.access), kept),
+            anew=f"anew-{place}" in form,
+        )
+        steps.append(edited)
+    return EpisodeChange(stored, number, tuple(steps))
+
+
+def _read_subtask(form: Form, place: int, before: str) -> str:
+    """Return a subtask; a browser changes the ends of lines, which is no edit."""
+    text = form.get(f"subtask-{place}", before).replace("\r\n", "\n").strip()
+    return before if text == before.replace("\r\n", "\n").strip() else text
+
+
+def _new_access(access: Access, kept: list[int]) -> Access:
+    """Return the steps that a step sees, by their new places."""
+    if access == "all":
+        return access
+    return tuple(kept.index(seen) for seen in access if seen in kept)
+
+
+def _read_budget(form: Form) -> Budget:
+    """Return the budget of a form.
+
+    Raises:
+        PageProblem: there is none, or it is no number.
+    """
+    dollars = read_dollars(form.get("dollars", ""))
+    if dollars is not None:
+        return Budget(dollars=dollars)
+    if not form.get("calls"):
+        raise PageProblem(400, "budget: it is missing; expected the most that this may cost")
+    return Budget(calls=_read_number(form, "calls", 1_000_000))
+
+
+def _read_number(form: Form, name: str, most: int) -> int:
+    text = form.get(name, "")
+    if not text.isdecimal() or len(text) > 9 or int(text) > most:
+        raise PageProblem(400, f"{name}: got {text[:40]!r}, expected a number up to {most}")
+    return int(text)
