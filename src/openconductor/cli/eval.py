@@ -11,6 +11,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -42,6 +43,7 @@ from openconductor.cli.runs import (
     default_folder,
     evaluate,
     interruptible,
+    join_evaluation,
     missing_text,
     named_tasks,
     read_learn,
@@ -56,6 +58,7 @@ from openconductor.evaluation.eval_config import (
     make_eval_config,
     plain_config,
 )
+from openconductor.evaluation.grid import check_joining
 from openconductor.evaluation.records import Results, journal_place, latency
 from openconductor.evaluation.regrade import Regraded, regrade
 from openconductor.evaluation.tables import (
@@ -152,6 +155,14 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
         bool,
         typer.Option("--join", help="Share the questions with other processes over --journal."),
     ] = False,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="ADDRESS",
+            help="Start processes that join on a Ray cluster ([ray] of the recipe says how many).",
+        ),
+    ] = None,
     out: Out = None,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Ask again where an answer failed.")
@@ -199,7 +210,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     )
     if regraded is not None:
         others = (overrides, tasks, paths, limit, config, out, retry_failed, traces, dry_run)
-        if changes.keys() - {"judge"} or any(others) or offline or join:
+        if changes.keys() - {"judge"} or any(others) or offline or join or ray:
             raise ConfigError(
                 "--regrade allows only --judge and --json; a judge is asked again where it failed"
             )
@@ -226,7 +237,11 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     if offline:
         raise ConfigError("--offline requires --dry-run")
     folder = out or default_folder(recipe)
-    options = RunOptions(retry_failed=retry_failed, joins=join, traces=traces)
+    joins = join or ray is not None
+    options = RunOptions(retry_failed=retry_failed, joins=joins, traces=traces)
+    if ray is not None:
+        check_joining(recipe, retry_failed=retry_failed)
+        _join_on_ray(recipe, ray)
     _evaluate(recipe, folder, options, as_json=as_json)
 
 
@@ -241,6 +256,14 @@ def _overlay(base: Mapping[str, object], changes: Values) -> Values:
         elif value is not None:
             merged[name] = value
     return merged
+
+
+def _join_on_ray(config: EvalConfig, address: str) -> None:
+    """Have the questions asked by processes on a Ray cluster."""
+    from openconductor.evaluation.joined.ray_cluster import join_on_ray
+
+    join = partial(join_evaluation, plain_config(config))
+    join_on_ray(address, config.ray, join, say=console.say)
 
 
 def _evaluate(config: EvalConfig, folder: Path, options: RunOptions, *, as_json: bool) -> None:

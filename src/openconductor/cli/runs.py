@@ -12,6 +12,7 @@ from datetime import date
 from glob import escape
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -95,6 +96,13 @@ def evaluate(
             traces=tracing,
         )
         return asyncio.run(running)
+
+
+def join_evaluation(recipe: Values) -> None:
+    """Join an evaluation from a process of a cluster; its folder is for this process alone."""
+    config = make_eval_config(recipe, where="recipe")
+    with TemporaryDirectory(prefix="openconductor-") as folder:
+        evaluate(config, Path(folder) / "run", "evaluating", RunOptions(joins=True))
 
 
 @contextmanager

@@ -54,7 +54,7 @@ CONSTRAINED_TOKENS = 4096
 """Output tokens of every worker in the paper's constrained setting (section 5; as in training)."""
 _OF_TRAINING = ("model", "cold_start", "rollout", "reward", "optim", "held_out")
 """Tables of a training's recipe."""
-_FREE_TO_CHANGE = ("name", "against", "concurrency", "budget")
+_FREE_TO_CHANGE = ("name", "against", "concurrency", "budget", "ray")
 """Fields on which no answer and no verdict depends."""
 
 Positive = Annotated[int, Field(ge=1)]
@@ -163,6 +163,20 @@ class SpendingTable:
 
 
 @dataclass(frozen=True, slots=True)
+class RayTable:
+    """``[ray]``: the processes that ``eval --ray`` starts on a Ray cluster.
+
+    Attributes:
+        joiners: how many; None: one for each node.
+        cpus, gpus: what Ray sets aside for each.
+    """
+
+    joiners: Positive | None = None
+    cpus: Annotated[float, Field(ge=0)] = 1.0
+    gpus: Annotated[float, Field(ge=0)] = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class EvalConfig:
     """One evaluation.
 
@@ -206,6 +220,7 @@ class EvalConfig:
     concurrency: Positive = 32
     budget: SpendingTable = SpendingTable()
     journal: str = ""
+    ray: RayTable = RayTable()
     system: tuple[dict[str, Value], ...] = ()
 
     @property

@@ -126,7 +126,7 @@ async def run_grid(
     folder = Path(folder)
     checked = make_eval_config(plain_config(config), where="eval")
     if joins:
-        _check_joining(checked, retry_failed=retry_failed)
+        check_joining(checked, retry_failed=retry_failed)
     plan = make_plan(checked, records.kept_calibrations(folder))
     try:
         if extends:
@@ -158,7 +158,12 @@ async def run_grid(
     return results
 
 
-def _check_joining(config: EvalConfig, *, retry_failed: bool) -> None:
+def check_joining(config: EvalConfig, *, retry_failed: bool) -> None:
+    """Check that processes can share an evaluation.
+
+    Raises:
+        ConfigError: it has no database, or would be asked or paid for several times.
+    """
     if not config.journal:
         raise ConfigError(
             "eval: processes join over a database, because a SQLite file has one writer: "
