@@ -15,6 +15,7 @@ from typing import Any
 
 from openconductor.evaluation.records import Record, RoundRecord, Status
 from openconductor.evaluation.statistics import Key
+from openconductor.evaluation.strategies import useful_part
 from openconductor.report import Judgement, judge, measure_orchestration
 from openconductor.report.plays.transplants import Plays, Transplant
 from openconductor.types import Step, Usage, Workflow
@@ -178,10 +179,11 @@ def planted_plays(
     """What plays of a system's plans would show, by the shares of right answers that are lost.
 
     ``follows`` is how often a plan brings its own answer on another question, by kind; ``words``
-    are lost to another question's and, by half, to none.
+    are lost to another question's and, by half, to none. Nothing is lost where all plans are the
+    same but for steps that cannot reach the answer.
     """
     of_system = [record for record in records if record.system == system and record.workflows]
-    if len({record.workflows for record in of_system}) == 1:
+    if len({_used(record.workflows) for record in of_system}) == 1:
         shape = words = constant = 0.0
     own: dict[Key, list[float]] = {}
     lost: dict[str, dict[Key, list[float]]] = {}
@@ -208,6 +210,10 @@ def planted_plays(
         constants=(lost.get("constant", {}),),
         transplants=tuple(transplants),
     )
+
+
+def _used(workflows: Iterable[Workflow]) -> tuple[Workflow, ...]:
+    return tuple(useful_part(workflow) for workflow in workflows)
 
 
 def judged(records: Sequence[Record], *, plays: Plays | bool = True, **more: Any) -> Judgement:

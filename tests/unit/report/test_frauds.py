@@ -174,7 +174,7 @@ plant("five times the calls, and no vote asked", "no vote of the best worker at 
 EQUAL = {"moa:anna": Player(flat(0.8), always(0, 1, 2))}
 plant("another system as good at the same cost", "against moa:anna", planned(0.8), **EQUAL)
 COLLAPSED = planned(0.65, plan=always(0))
-plant("a collapsed router", "collapse: anna gets 100% of the steps", COLLAPSED)
+plant("a collapsed router", "anna gets 100% of the steps", COLLAPSED)
 plant("idle steps", "of its steps cannot reach the answer", planned(0.7, written=idle))
 SHY = planned(0.65, fails=lambda right: 0.0 if right else 0.5)
 plant("masks what it would get wrong", "what could not be decided counts as wrong", SHY)
@@ -190,6 +190,7 @@ def test_a_fraud_is_not_called_a_gain_and_its_cause_is_named(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", FRAUDS)
 def test_a_fraud_is_called_a_gain_at_most_once_in_twenty_seeds(name: str) -> None:
     judge, cause = FRAUDS[name]
