@@ -144,9 +144,12 @@ def show(name: str, right: float, calls: float, note: str = "") -> None:
 
 
 def read_run(folder: Path) -> tuple[dict[str, float], float]:
-    """Return 1 or 0 by held-out question of a run, planned greedily, and its answers a question."""
+    """Return 1 or 0 by held-out question of a run, planned greedily, and its answers a question.
+
+    A question whose answer could not be decided is left out.
+    """
     greedy = read_record(folder / "results.json")["greedy"]
-    right: dict[str, float] = {}
+    verdicts: dict[str, bool | None] = {}
     with read_store(folder / "journal.sqlite") as journal:
         records = [record.value for record in journal.records()]
     for phase in ("greedy", "greedy, round 1"):
@@ -154,7 +157,8 @@ def read_run(folder: Path) -> tuple[dict[str, float], float]:
             # An invalid second round leaves the answer before it standing.
             stands = record["training"] == phase and (phase == "greedy" or record["answer"])
             if stands:
-                right[str(record["problem"])] = float(record["correct"] is True)
+                verdicts[str(record["problem"])] = record["correct"]
+    right = {name: float(verdict) for name, verdict in verdicts.items() if verdict is not None}
     return right, greedy.get("rounds", greedy)["answers"]
 
 
@@ -167,12 +171,16 @@ def show_runs(folders: Sequence[Path], held_out: Votes) -> None:
     by_question: list[list[float]] = [[] for _ in names]
     for folder in folders:
         right, answers = read_run(folder)
+        decided = [name for name in names if name in right]
         for place, name in enumerate(names):
-            by_question[place].append(right[name])
-        means.append(fmean(right[name] for name in names))
+            if name in right:
+                by_question[place].append(right[name])
+        means.append(fmean(right[name] for name in decided))
         taken.append(answers)
-        show(folder.name, means[-1], answers)
-    leads = [fmean(runs) - vote for runs, vote in zip(by_question, votes, strict=True)]
+        undecided = len(names) - len(decided)
+        show(folder.name, means[-1], answers, f"{undecided} undecided" if undecided else "")
+    pairs = zip(by_question, votes, strict=True)
+    leads = [fmean(runs) - vote for runs, vote in pairs if runs]
     interval = bootstrap_mean(leads)
     show(
         "mean",

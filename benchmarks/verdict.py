@@ -148,15 +148,20 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=100, help="seeds of each case (default 100)")
     parser.add_argument("--out", type=Path, default=Path("verdict.jsonl"), help="kept labels")
     parser.add_argument("--case", action="append", choices=list(ALL), help="only this case")
-    parser.add_argument("--again", action="store_true", help="with planning repeated")
-    parser.add_argument("--power", action="store_true", help="planners of known gain instead")
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument("--again", action="store_true", help="with planning repeated")
+    way.add_argument("--power", action="store_true", help="planners of known gain instead")
     options = parser.parse_args()
-    names, judge = options.case or list(ALL if options.again else CASES), judge_case
-    if options.again:
-        judge = judge_again
+    cases = ALL if options.again else CASES
+    names = options.case or list(cases)
+    judge = judge_again if options.again else judge_case
     if options.power:
+        if options.case:
+            parser.error("--power has planners of its own, so it takes no --case")
         names = ["/".join(map(str, one)) for one in product(GAINS, QUESTIONS, RIVALS)]
         judge = judge_power
+    elif any(name not in cases for name in names):
+        parser.error(f"--case: {', '.join(REPEATED)} require --again")
     known = judge_all(names, options.seeds, options.out, judge)
     bars = [] if options.power else list(bars_of(known, names))
     counts = {name: count_labels(known, name) for name in names}

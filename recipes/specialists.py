@@ -25,6 +25,7 @@ from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from openconductor.config import dump_toml
 from openconductor.context import step_context
 from openconductor.prompt import SOLVE_SUBTASK
 from openconductor.tasks.specialists import (
@@ -247,20 +248,21 @@ def write_pool(base: Path, folder: Path) -> None:
     """
     skills: list[str | None] = [*SKILLS, None]
     random.Random("order of the specialists").shuffle(skills)
-    lines: list[str] = []
+    workers: list[dict[str, object]] = []
     for ordinal, skill in enumerate(skills):
-        lines += [
-            "[[worker]]",
-            f'name = "worker-{ordinal}"',
-            'provider = "transformers"',
-            f'model = "{base}"',
-            "sampling = { temperature = 0.0, max_tokens = 48 }",
-        ]
-        lines += ["[worker.options]", 'dtype = "bfloat16"']
+        options = {"dtype": "bfloat16"}
         if skill is not None:
-            lines += [f'adapter = "{folder / skill}"']
-        lines += [""]
-    (folder / "pool.toml").write_text("\n".join(lines), encoding="utf-8")
+            options["adapter"] = str(folder / skill)
+        workers.append(
+            {
+                "name": f"worker-{ordinal}",
+                "provider": "transformers",
+                "model": str(base),
+                "sampling": {"temperature": 0.0, "max_tokens": 48},
+                "options": options,
+            }
+        )
+    (folder / "pool.toml").write_text(dump_toml({"worker": workers}), encoding="utf-8")
 
 
 def main() -> None:

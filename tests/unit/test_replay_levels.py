@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks.replay import Votes, find_cascades
+from benchmarks.replay import Votes, find_cascades, read_run
 
 from openconductor.providers.replay_pool import write_table
+from openconductor.store import open_store
 
 LETTERS = ("AAAB", "ABBC", "BBBA")  # the right one, then those of three models
 
@@ -41,3 +42,12 @@ def test_a_cascade_asks_more_where_the_first_models_differ(votes: Votes) -> None
     assert (agreeing.right, agreeing.calls) == (2 / 3, 2.0)
     assert (differing.right, differing.calls) == (2 / 3, 3.0)
     assert find_cascades(votes)[1.5].calls == 1.0
+
+
+def test_an_answer_that_could_not_be_decided_is_not_a_wrong_one(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text('{"greedy": {"answers": 2.5}}')
+    with open_store(tmp_path / "journal.sqlite") as journal:
+        for problem, correct in (("1", True), ("2", False), ("3", None)):
+            record = {"training": "greedy", "problem": problem, "answer": "A", "correct": correct}
+            journal.put_record(f"greedy/{problem}", record)
+    assert read_run(tmp_path) == ({"1": 1.0, "2": 0.0}, 2.5)

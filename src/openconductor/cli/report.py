@@ -210,7 +210,8 @@ class _Case:
         conductor = None
         if planning:
             try:
-                conductor = load_conductor(self.results, self.folder, self.system)
+                loading = load_conductor(self.results, self.folder, self.system)
+                conductor = asyncio.run(loading)
             except ConfigError as error:
                 console.say(f"planning is not repeated: {error}")
         with console.only_results_on_stdout(), console.progress_bar("replaying") as on_progress:
@@ -230,6 +231,8 @@ class _Case:
             except BudgetExceeded as error:
                 self.error = error
                 self.replays = read_replays(self.results, self.folder, self.system)
+        if planning and self.error is None and self.replays is not None:
+            say_failed_planning(self.replays)
 
     def complete(self, missing: Missing, price: str) -> None:
         """Ask for what the verdict lacks, and say what that cost."""
@@ -280,6 +283,15 @@ class _Case:
         except BudgetExceeded as error:
             self.error = error
             self.results = Results.load(self.folder)
+
+
+def say_failed_planning(replays: Replays) -> None:
+    """Say for how many questions the planner could not be asked again, and why the first."""
+    again = replays.plays.again
+    if again is not None and again.failures:
+        failed = counted(len(again.failures), "question")
+        reason = next(iter(again.failures.values()))
+        console.say(f"planning was not repeated for {failed}: it failed; the first: {reason}")
 
 
 def _evaluated_before(results: Results, folder: Path, before: Path) -> Path:

@@ -59,8 +59,8 @@ def question_digest(question: Question) -> str:
 
 
 def weights_digest(folder: Path) -> str:
-    """Return a digest of the weights in a model's folder; "": it has none."""
-    files = sorted(folder.glob("*.safetensors"))
+    """Return a digest of the weights in a model's folder, as transformers loads them. "": none."""
+    files = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
     digest = blake2b(digest_size=16)
     for file in files:
         with file.open("rb") as weights:

@@ -54,7 +54,7 @@ from openconductor.report.plays.transplants import Plays, play_plans, unread_wor
 from openconductor.store import CompletionStore, StoreReader, open_store, read_store
 from openconductor.store.serialisation import dumps, load, plain
 from openconductor.store.storage import write_whole
-from openconductor.types import Budget, Completion, Problem, Round
+from openconductor.types import Budget, Completion, Problem, Round, Transcript
 
 OnProgress = Callable[[int, int], None]
 """Told how many plays are done, of how many."""
@@ -160,7 +160,7 @@ async def replay_plans(
     return replays
 
 
-def load_conductor(results: Results, folder: Path, system: str) -> Conductor:
+async def load_conductor(results: Results, folder: Path, system: str) -> Conductor:
     """Load a Conductor of a run, so that its planner can be asked again; close its provider.
 
     Raises:
@@ -176,6 +176,7 @@ def load_conductor(results: Results, folder: Path, system: str) -> Conductor:
     inputs = cast("Mapping[str, Any]", read_folder(folder)[1].get("inputs", {}))
     known = inputs.get("planners", {}).get(spec.argument or CONDUCTOR)
     if made.planner.identity != known:
+        await made.planner.resolved.aclose()
         raise ConfigError(
             f"the planner of {system} is another model now: got {made.planner.identity!r}, "
             f"expected {known!r}"
@@ -320,11 +321,10 @@ def _ask_again(
         sample = sample_number(f"again:{record.system}", task, problem, record.sample)
         previous = None
         if shown is not None:
-            episodes = [run.episode(one.episode) for one in (record, shown)]
-            rounds = [episode.rounds[0] for episode in episodes if episode and episode.rounds]
-            if len(rounds) < len(episodes):
-                return Round(None, error=JournalError(f"{run!r}: an episode is not there any more"))
-            previous = _with_answers(*rounds)
+            try:
+                previous = _with_answers(run, record, shown)
+            except JournalError as error:
+                return Round(None, error=error)
         return await conductor.plan(
             problems[record.key].question,
             previous=previous,
@@ -335,17 +335,35 @@ def _ask_again(
     return replan
 
 
-def _with_answers(own: Round, other: Round) -> Round:
-    """Return a round with the answers of another one, the last ones first."""
-    if own.transcript is None or other.transcript is None:
-        return own
-    given = cycle(reversed(other.transcript.results))
+def _with_answers(run: StoreReader, record: Record, other: Record) -> Round:
+    """Return the first round of a record with the answers of another one, the last ones first.
+
+    Raises:
+        JournalError: the run's journal lacks one of them.
+    """
+    own, transcript = _find_first_round(run, record)
+    _, given = _find_first_round(run, other)
+    answers = cycle(reversed(given.results))
     results = [
-        replace(result, completion=next(given).completion)
-        for result in reversed(own.transcript.results)
+        replace(result, completion=next(answers).completion)
+        for result in reversed(transcript.results)
     ]
-    transcript = replace(own.transcript, results=tuple(reversed(results)))
-    return replace(own, transcript=transcript)
+    return replace(own, transcript=replace(transcript, results=tuple(reversed(results))))
+
+
+def _find_first_round(run: StoreReader, record: Record) -> tuple[Round, Transcript]:
+    """Return the first round of a record's episode, and its transcript.
+
+    Raises:
+        JournalError: the run's journal lacks them.
+    """
+    episode = run.episode(record.episode)
+    if episode is None or not episode.rounds:
+        raise JournalError(f"{run!r}: episode {record.episode} is not there any more")
+    first = episode.rounds[0]
+    if first.transcript is None:
+        raise JournalError(f"{run!r}: episode {record.episode} has no answers in its first round")
+    return first, first.transcript
 
 
 def _with_double_room(worker: Worker) -> Worker:

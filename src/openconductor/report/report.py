@@ -237,7 +237,8 @@ def find_base(results: Results, system: str, inputs: Mapping[str, Any]) -> str:
         inputs: of the evaluation, by its folder; empty: unknown.
 
     Raises:
-        ConfigError: other weights were asked under the model's name.
+        ConfigError: other weights were asked under the model's name, or the training's
+            ``environment.json`` is damaged.
     """
     base, weights, recipe = "", "", _find_recipe(results, system)
     while recipe is not None:
@@ -261,10 +262,21 @@ def find_base(results: Results, system: str, inputs: Mapping[str, Any]) -> str:
 
 
 def _read_weights(run: Path) -> str:
-    """Return the digest of the weights that a training began from; "": unknown."""
-    with suppress(OSError, ValueError):
-        return str(json.loads((run / "environment.json").read_text("utf-8")).get("base", ""))
-    return ""
+    """Return the digest of the weights that a training began from; "": unknown.
+
+    Raises:
+        ConfigError: the run's ``environment.json`` is damaged.
+    """
+    file = run / "environment.json"
+    if not file.is_file():
+        return ""
+    try:
+        return str(json.loads(file.read_text("utf-8")).get("base", ""))
+    except (OSError, ValueError, AttributeError) as error:
+        raise ConfigError(
+            f"{file}: {error}; expected an object of JSON. Without the file, the base model is "
+            "known by its name"
+        ) from error
 
 
 def _find_recipe(results: Results, system: str) -> tuple[Path, Plain] | None:

@@ -390,6 +390,9 @@ def _plays(plays: PlayFigures) -> Section:
             "Asked again, its planner writes plans that are more like the own ones than like those "
             f"of other questions by {steps} in steps, and by {words} in words."
         )
+        if plays.again.failed:
+            failed = counted(plays.again.failed, "question")
+            lines.append(f"The planner could not be asked again for {failed}, which are left out.")
     head = ("", "points", INTERVAL, "p")
     return Section("What whole plans are worth", lines, head, rows, drawn=list(leads.values()))
 

@@ -284,7 +284,7 @@ def _check_base(config: TrainConfig, checklist: Checklist, *, offline: bool) -> 
     except ConfigError as error:
         _add_failure(checklist, "model.base", error)
         return False
-    checklist.ready("model.base", base)
+    checklist.ready("model.base", f"{base}; its weights are hashed when the training begins")
     return True
 
 

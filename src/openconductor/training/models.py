@@ -132,7 +132,7 @@ def check_base(name: str) -> str:
     """Check that a base model exists, before anything is written or loaded.
 
     Returns:
-        A digest of its weights, as ``Provider.weights``.
+        Its commit, if it comes from the hub. "": it is a folder.
 
     Raises:
         ConfigError: it does not; the message has the name and the cause.
@@ -144,7 +144,16 @@ def check_base(name: str) -> str:
     except (OSError, ValueError) as error:
         raise _not_loaded(name, error) from error
     commit: str | None = getattr(config, "_commit_hash", None)
-    return commit or weights_digest(Path(name))
+    return commit or ""
+
+
+def digest_base(name: str) -> str:
+    """Return a digest of a base model's weights, as ``Provider.weights``; it reads them all.
+
+    Raises:
+        ConfigError: there is no such model.
+    """
+    return check_base(name) or weights_digest(Path(name))
 
 
 def load_model(

@@ -59,7 +59,7 @@ from openconductor.training.curves import (
 )
 from openconductor.training.grpo import GRPO, TIMEOUT_S
 from openconductor.training.imitation import IMITATION, lost_kinds
-from openconductor.training.models import build_model, check_base, is_tiny, load_model
+from openconductor.training.models import build_model, check_base, digest_base, is_tiny, load_model
 from openconductor.training.scoring import Sampled, Scorer, check_masked
 from openconductor.training.setup import (
     Learner,
@@ -147,8 +147,11 @@ def train(
         torch.set_num_threads(1)  # a tiny model is up to four times slower on several threads
     with quiet_libraries(), ExitStack() as stack:
         _check_installed(config)
-        weights = check_base(config.model.base) if config.model.base else ""
+        base = config.model.base
+        if base:
+            check_base(base)
         if state.is_main_process:
+            weights = digest_base(base) if base else ""
             changed = _open_folder(config, folder, weights, resume=resume)
             say(f"run folder: {folder}")
             if changed:

@@ -477,3 +477,5 @@ def test_weights_are_known_by_their_bytes_wherever_they_lie(tmp_path: Path) -> N
     weights.write_bytes(bytes([*first, last ^ 1]))
     assert weights_digest(copy) not in ("", digest)
     assert weights_digest(tmp_path) == "", "there are none"
+    weights.rename(copy / "pytorch_model.bin")
+    assert weights_digest(copy) not in ("", digest), "as older models have them"

@@ -78,6 +78,9 @@ async def test_questions_stay_in_order_without_those_whose_planner_cannot_be_rea
 
     again = await plan_again(records, PROBLEMS, same_plans(WorkerError("unreachable")), play)
     assert list(again.shape) == list(PROBLEMS)[1:4]
+    assert again.failures == {("t", "0"): "unreachable"}
+    figures = measure_again(again)
+    assert figures is not None and figures.failed == 1
 
 
 async def test_steps_that_cannot_reach_the_answer_make_no_plan_alike() -> None:

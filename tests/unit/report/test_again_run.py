@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import looking_workers
 import pytest
 from looking_workers import shown
 
-from openconductor.errors import BudgetExceeded, ConfigError
+from openconductor.cli.report import say_failed_planning
+from openconductor.errors import BudgetExceeded, ConfigError, ServerFailed
 from openconductor.evaluation import grid
 from openconductor.evaluation.eval_config import make_eval_config
 from openconductor.evaluation.records import Results
@@ -49,7 +53,7 @@ def evaluate() -> Results:
 
 
 def ask_again(results: Results, **options: Any) -> Replays:
-    conductor = load_conductor(results, RUN, "conductor")
+    conductor = asyncio.run(load_conductor(results, RUN, "conductor"))
     return asyncio.run(replay_plans(results, RUN, conductor=conductor, **options))
 
 
@@ -110,11 +114,54 @@ def list_keys(results: Results) -> list[tuple[str, str]]:
     return [record.key for record in results.of("conductor")]
 
 
-def test_only_the_planner_of_the_run_is_asked_again() -> None:
+@pytest.mark.parametrize(
+    "lost", ["UPDATE rounds SET workflow = NULL WHERE episode", "DELETE FROM episodes WHERE id"]
+)
+def test_a_second_round_is_not_planned_again_on_answers_that_the_journal_lacks(lost: str) -> None:
+    results = evaluate()
+    episode = results.of("conductor")[0].episode
+    with closing(sqlite3.connect(RUN / "journal.sqlite")) as journal, journal:
+        journal.execute(f"{lost} = ?", (episode,))
+    again = ask_again(results).plays.again
+    assert again is not None
+    reasons = set(again.failures.values())
+    assert len(again.failures) == 2, "its own question, and the one that is shown its answers"
+    assert len(reasons) == 1 and episode in reasons.pop()
+    assert len(again.shape) == QUESTIONS - 2
+
+
+def test_only_the_planner_of_the_run_is_asked_again_and_another_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     results = evaluate()
     with pytest.raises(ConfigError, match="worker:ann is no Conductor"):
-        load_conductor(results, RUN, "worker:ann")
+        asyncio.run(load_conductor(results, RUN, "worker:ann"))
+    closed: list[str] = []
+
+    async def close(provider: looking_workers.Zoo) -> None:
+        closed.append(provider.name)
+
+    monkeypatch.setattr(looking_workers.Zoo, "aclose", close)
     pool = Path("pool.toml").read_text("utf-8")
     Path("pool.toml").write_text(pool.replace('model = "planner"', 'model = "ann"'), "utf-8")
     with pytest.raises(ConfigError, match="another model now: got 'ann', expected 'planner'"):
-        load_conductor(results, RUN, "conductor")
+        asyncio.run(load_conductor(results, RUN, "conductor"))
+    assert closed == ["ann"]
+
+
+def test_questions_whose_planner_fails_are_counted_with_the_first_reason(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = evaluate()
+
+    def fail(provider: looking_workers.Zoo, prompt: str) -> str:
+        if "animal 2?" in prompt or "animal 5?" in prompt:
+            raise ServerFailed("the planner is away", retryable=False)
+        return "model_id = [1]\nsubtasks = ['Answer.']\naccess_list = [[]]"
+
+    monkeypatch.setattr(looking_workers.Zoo, "plan", fail)
+    replays = ask_again(results)
+    say_failed_planning(replays)
+    said = capsys.readouterr().err
+    assert said.startswith("planning was not repeated for 2 questions: it failed; the first: ")
+    assert "the planner is away" in said

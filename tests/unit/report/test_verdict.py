@@ -487,6 +487,10 @@ def test_the_base_of_a_training_is_that_of_the_first_one(tmp_path: Path) -> None
     swapped = {"weights": {"transformers:hub/small": "cd34"}}
     with pytest.raises(ConfigError, match="got weights 'cd34', expected 'ab12'"):
         find_base(results, system, swapped)
+    for damaged in ('{"base": "ab', "[]"):
+        (first / "environment.json").write_text(damaged)
+        with pytest.raises(ConfigError, match=r"first/environment\.json: .* expected an object"):
+            find_base(results, system, elsewhere)
 
 
 def test_plans_whose_errors_any_worker_makes_are_no_gain_however_the_code_is_hidden() -> None:

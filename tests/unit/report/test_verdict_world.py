@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks.verdict import judge_all, read_lines
-from benchmarks.verdict_cases import CASES, FRAUD_NAMES, FRAUDS
+from benchmarks.verdict import judge_all, main, read_lines
+from benchmarks.verdict_cases import CASES, FRAUD_NAMES, FRAUDS, REPEATED
 from benchmarks.verdict_power import judge_known
 
 SHORT = (
@@ -64,3 +64,23 @@ def test_the_script_continues_where_it_was_stopped(tmp_path: Path) -> None:
     assert read_lines(file) == first
     file.write_text(file.read_text("utf-8").replace("no gain", "known"), encoding="utf-8")
     assert judge_all([name], 1, file) == read_lines(file)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--power", "--again"], "not allowed with argument"),
+        (["--case", next(iter(REPEATED))], "require --again"),
+        (["--power", "--case", next(iter(CASES))], "takes no --case"),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused_before_anything_is_judged(
+    options: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.argv", ["verdict", *options])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert said in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 import openconductor as oc
 from openconductor.errors import ContextTooLong, WorkerError
 from openconductor.store import open_store
-from openconductor.tasks.specialists import draw_question
+from openconductor.tasks.specialists import SKILLS, draw_question
 from openconductor.testing import Scripted
 
 pytestmark = pytest.mark.train
@@ -45,3 +46,14 @@ def test_weights_beside_a_checkpoint_may_be_half_written(tmp_path: Path) -> None
     assert recipe["is_trained"](tmp_path)
     (tmp_path / recipe["CHECKPOINT"]).touch()
     assert not recipe["is_trained"](tmp_path)
+
+
+def test_a_pool_is_written_whatever_its_folders_are_called(tmp_path: Path) -> None:
+    recipe = runpy.run_path(str(RECIPES / "specialists.py"))
+    folder = tmp_path / 'a "quoted" \\ folder'
+    folder.mkdir()
+    recipe["write_pool"](Path('base "x"'), folder)
+    workers = tomllib.loads((folder / "pool.toml").read_text("utf-8"))["worker"]
+    assert {worker["model"] for worker in workers} == {'base "x"'}
+    adapters = [worker["options"].get("adapter") for worker in workers]
+    assert {str(folder / skill) for skill in SKILLS} | {None} == set(adapters)

@@ -38,6 +38,7 @@ from openconductor.training.checkpoint import (
 from openconductor.training.models import (
     build_tokenizer,
     check_base,
+    digest_base,
     load_model,
     with_adapters,
 )
@@ -77,6 +78,16 @@ def test_what_is_no_model_is_refused_by_name(tmp_path: Path) -> None:
     for check in (check_base, load_model):
         with pytest.raises(ConfigError, match=r"model\.base .*could not be loaded"):
             check(str(tmp_path))
+
+
+def test_checking_a_base_reads_none_of_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = str(bundled_folder())
+    digest = digest_base(folder)
+    monkeypatch.setattr("openconductor.training.models.weights_digest", lambda _: 1 / 0)
+    assert check_base(folder) == ""
+    with pytest.raises(ZeroDivisionError):
+        digest_base(folder)
+    assert len(digest) == 32
 
 
 # ── the tokenizer ─────────────────────────────────────────────────────────────────────────────────

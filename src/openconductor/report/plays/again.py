@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from openconductor.errors import WorkflowError
@@ -54,12 +54,14 @@ class Again:
         words: the same of the words of their subtasks.
         looking: the scores of second rounds that were written again.
         elsewhere: the same if the planner was shown the answers to another question.
+        failures: why the planner could not be asked again, of the questions that are left out.
     """
 
     shape: Mapping[Key, float]
     words: Mapping[Key, float]
     looking: Scores
     elsewhere: Scores
+    failures: Mapping[Key, str] = field(default_factory=dict[Key, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,13 @@ class AgainFigures:
         shape, words: the mean of ``Again.shape`` and ``Again.words``.
         look: second rounds less those that were shown the answers to another question; None: there
             is no second round.
+        failed: the number of questions that are left out, because the planner could not be asked.
     """
 
     shape: Estimate
     words: Estimate
     look: Difference | None
+    failed: int = 0
 
 
 async def plan_again(
@@ -87,7 +91,7 @@ async def plan_again(
 ) -> Again:
     """Ask the planner again for each question with a valid plan, and play its second rounds.
 
-    A question whose planner does not answer is left out.
+    A question whose planner does not answer is left out, and its failure kept.
 
     Args:
         records: of one system; of repeats the first one counts.
@@ -107,6 +111,7 @@ async def plan_again(
     # In the order of the questions, not in that in which the planner answers.
     written: dict[Key, Sequence[Round]] = dict.fromkeys(planned, ())
     scores: dict[Key, tuple[float | None, float | None]] = dict.fromkeys(planned, (None, None))
+    failures: dict[Key, str] = dict.fromkeys(planned, "")
 
     async def play(record: Record, second: Round) -> float | None:
         rounds = _with_steps([record.workflows[0], second.workflow])
@@ -118,7 +123,9 @@ async def plan_again(
         other = others.get(record.key)
         if other is not None:
             rounds += [await replan(record, record), await replan(record, other)]
-        if any(map(_is_undecided, rounds)):
+        for planning in rounds:
+            failures[record.key] = failures[record.key] or _failure_of(planning)
+        if failures[record.key]:
             return
         written[record.key] = rounds[:2]
         if other is not None:
@@ -136,6 +143,7 @@ async def plan_again(
         words=_compare(pairs, _words),
         looking=grouped((key, looking) for key, (looking, _) in scores.items()),
         elsewhere=grouped((key, elsewhere) for key, (_, elsewhere) in scores.items()),
+        failures={key: failure for key, failure in failures.items() if failure},
     )
 
 
@@ -147,6 +155,7 @@ def measure_again(again: Again, seed: int = 0) -> AgainFigures | None:
         shape=mean_estimate(list(again.shape.values())),
         words=mean_estimate(list(again.words.values())),
         look=difference(again.looking, again.elsewhere, seed, pooled=True),
+        failed=len(again.failures),
     )
 
 
@@ -155,9 +164,11 @@ def _looks(record: Record) -> bool:
     return len(record.rounds) > 1 and record.rounds[1].planned and bool(record.rounds[0].workflow)
 
 
-def _is_undecided(planning: Round) -> bool:
-    """Return True if the planner could not be asked, so that its plan is unknown."""
-    return planning.error is not None and not isinstance(planning.error, WorkflowError)
+def _failure_of(planning: Round) -> str:
+    """Return why the planner could not be asked, so that its plan is unknown. "": it was asked."""
+    if planning.error is None or isinstance(planning.error, WorkflowError):
+        return ""
+    return str(planning.error) or type(planning.error).__name__
 
 
 def _with_steps(rounds: Iterable[Workflow | None]) -> Rounds:
