@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from integration.browsing import CHROMIUM
 from openconductor.errors import SandboxError
 from openconductor.sandboxes import Limits, Run, Sandbox, open_sandbox
 from openconductor.sandboxes.bubblewrap import BubblewrapSandbox
@@ -33,6 +34,18 @@ def bubblewrap() -> BubblewrapSandbox:
     except SandboxError as error:
         pytest.skip(f"needs bubblewrap: {error}")
     return made
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium; skips where it or Playwright is absent."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright (extra 'dev')")
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium")
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
 
 
 @pytest.fixture(scope="module")

@@ -7,77 +7,21 @@ where Chromium or Playwright is absent.
 from __future__ import annotations
 
 import asyncio
-import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from episodes_of import FLOW, HOSTILE, REVISION, fill, live
 
+from integration.browsing import CHROMIUM, Visit, viewed, wrong_sizes
 from openconductor.store import Journal
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright (extra 'dev')")
 pytest.importorskip("jinja2", reason="needs the extra 'ui'")
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 SIZES = [(1280, "light"), (1280, "dark"), (360, "light"), (2560, "dark")]
-
-
-@contextmanager
-def viewed(journal: Path) -> Iterator[str]:
-    """Run ``openconductor view`` over a journal; give its link."""
-    command = [sys.executable, "-m", "openconductor", "view", str(journal)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        try:
-            for line in process.stderr:
-                found = re.search(r"http://\S+#token=\S+", line)
-                if found:
-                    yield found.group()
-                    break
-        finally:
-            process.terminate()
-
-
-class Visit:
-    """A browser that has entered, what it asked for, and what its console said."""
-
-    def __init__(self, browser: Any, link: str) -> None:
-        self.requested: list[str] = []
-        self.said: list[str] = []
-        self.origin = link.partition("/ui")[0]
-        self.context = browser.new_context(viewport={"width": 1280, "height": 900})
-        self.page = self.open()
-        self.page.goto(link)
-        self.page.wait_for_selector("h1:has-text('Episodes')")
-        self.said.clear()  # a stranger is answered with 401 before the link is used
-
-    def open(self) -> Any:
-        page = self.context.new_page()
-        page.on("request", lambda request: self.requested.append(request.url))
-        page.on("console", lambda message: self.said.append(message.text))
-        page.on("pageerror", lambda error: self.said.append(str(error)))
-        page.on("dialog", lambda dialog: (self.said.append(dialog.message), dialog.dismiss()))
-        return page
-
-    def goto(self, path: str) -> Any:
-        self.page.goto(f"{self.origin}/ui{path}")
-        return self.page
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +38,7 @@ def visit(browser: Any, kinds: dict[str, str]) -> Iterator[Visit]:
     with viewed(Path(kinds["path"])) as link:
         visit = Visit(browser, link)
         yield visit
-        visit.context.close()
-    outside = [url for url in visit.requested if not url.startswith((visit.origin, "file:"))]
-    assert outside == []
+        visit.close()
 
 
 def graph_of(page: Any) -> tuple[list[str], set[tuple[str, str]]]:
@@ -187,12 +129,7 @@ def test_no_page_is_wider_than_the_screen_and_no_text_too_small(
     paths += [f"/episodes/{kinds['hostile']}/parts/0-1"]
     for path in paths:
         page.goto(f"{visit.origin}/ui{path}")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-        small = page.evaluate(
-            "[...document.querySelectorAll('body *')].filter(one => one.getClientRects().length"
-            " && parseFloat(getComputedStyle(one).fontSize) < 12).map(one => one.outerHTML)"
-        )
-        assert small == [], path
+        assert wrong_sizes(page, width) == [], path
     page.close()
 
 

@@ -9,7 +9,6 @@ with the slow tests.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import os
 import re
@@ -26,6 +25,7 @@ from typing import Any
 
 import pytest
 
+from integration.installing import installed, node_packages
 from integration.orchestra import PLAN, USED, Orchestra, orchestra
 from openconductor.errors import ConnectionLost, RateLimited
 from openconductor.serving.serve_config import ServeConfig
@@ -181,8 +181,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
 
 def packages() -> Path:
     """Return what ``node/package.json`` names; skip where it cannot be had from npm."""
-    command = "npm install --no-package-lock --no-audit --no-fund --ignore-scripts"
-    return installed("node", HERE / "node" / "package.json", [command]) / "node_modules"
+    return node_packages("node", HERE / "node" / "package.json")
 
 
 def interpreter(script: str) -> Path:
@@ -201,28 +200,6 @@ def interpreter(script: str) -> Path:
     pip = f"bin/python -m pip install --quiet --no-compile --retries 1 --constraint {pins.name}"
     folder = installed(Path(script).stem, pins, [make, f"{pip} {wanted}"])
     return folder / "bin" / "python"
-
-
-def installed(name: str, beside: Path, commands: Sequence[str]) -> Path:
-    """Return a folder in the user's cache, with a copy of the file ``beside``, filled by commands;
-    skip where they fail.
-    """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    known_by = beside.read_bytes() + repr(commands).encode()
-    digest = hashlib.sha256(known_by).hexdigest()
-    folder = cache / "openconductor-tests" / f"{name}-{digest[:12]}"
-    if not (folder / ".ready").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        shutil.copy(beside, folder)
-        try:
-            for command in commands:
-                words = command.split()
-                subprocess.run(words, cwd=folder, capture_output=True, timeout=400, check=True)
-        except (OSError, subprocess.SubprocessError) as error:
-            pytest.skip(f"what {name} needs cannot be installed: {error}")
-        (folder / ".ready").touch()
-    return folder
 
 
 @each

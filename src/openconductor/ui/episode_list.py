@@ -63,12 +63,14 @@ class Listing:
         since: its ``since``, as it was written.
         page: from 1.
         problems: what could not be understood, and is left out.
+        key: the visitor's, which is no filter of theirs; None: all episodes are listed.
     """
 
     chosen: EpisodeFilter
     since: str = ""
     page: int = 1
     problems: tuple[str, ...] = ()
+    key: str | None = None
 
     @property
     def offset(self) -> int:
@@ -83,6 +85,8 @@ class Listing:
             value = getattr(self.chosen, name)
             if value is not None:
                 values[name] = value
+        if self.key is not None:
+            del values["key"]
         if self.since:
             values["since"] = self.since
         return values
@@ -126,7 +130,7 @@ def read_listing(query: Mapping[str, str], key: str | None) -> Listing:
     page = 1
     with suppress(ValueError):
         page = min(10**9, max(1, int(query.get("page", "1"))))
-    return Listing(EpisodeFilter(**values), since, page, tuple(problems))
+    return Listing(EpisodeFilter(**values), since, page, tuple(problems), key)
 
 
 def read_since(text: str) -> float | None:

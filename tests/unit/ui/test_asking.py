@@ -325,6 +325,17 @@ async def test_a_page_that_may_not_spend_has_no_form_that_does(store) -> None:
     assert not cast.planner.calls
 
 
+async def test_an_empty_list_leads_to_the_box_and_a_key_is_no_filter(store) -> None:
+    cast = Cast()
+    async with asked(store, cast.pool, cast.systems) as visit:
+        page = Markup((await visit.client.get("/ui/episodes")).text)
+        assert "Ask the first question" in page.text
+        assert "Show all" not in page.text
+    async with asked(store, cast.pool, cast.systems, allow_asking=False) as visit:
+        page = Markup((await visit.client.get("/ui/episodes")).text)
+        assert "openconductor serve --ui --allow-asking" in page.text
+
+
 @pytest.mark.parametrize(
     ("headers", "fields"),
     [
