@@ -39,7 +39,7 @@ NEAR_COST, NEAR_SHARE = 0.06, 0.025
 """The distances within which two markers lie on each other: powers of ten of cost, and shares."""
 
 
-class _Place(NamedTuple):
+class CostPlace(NamedTuple):
     """A system on the figure; the group of ours is ""."""
 
     name: str
@@ -48,8 +48,37 @@ class _Place(NamedTuple):
     cost: Estimate
 
 
-def accuracy_cost(material: Material) -> Drawn:
-    """Draw it; in words if nothing was evaluated, nothing was decided, or nothing was used."""
+class CostPlane(NamedTuple):
+    """The systems that can be compared.
+
+    Attributes:
+        unit: what cost is counted in.
+        decided: the systems with a decided answer, in the order in which they are drawn.
+        unpriced: True if not every price is known.
+    """
+
+    unit: str
+    decided: list[CostPlace]
+    unpriced: bool
+
+    @property
+    def places(self) -> list[CostPlace]:
+        """The systems with a cost."""
+        return [place for place in self.decided if place.cost.value]
+
+    @property
+    def front(self) -> list[CostPlace]:
+        """The systems that no other one beats at the same cost or less, the cheapest first."""
+        rivals = [place for place in self.places if place.group not in (GROUP_OF_BOUNDS, ABLATIONS)]
+        front: list[CostPlace] = []
+        for place in sorted(rivals, key=lambda place: (place.cost.value, -place.right.value)):
+            if not front or place.right.value > front[-1].right.value:
+                front.append(place)
+        return front
+
+
+def find_plane(material: Material) -> CostPlane | str:
+    """Place the systems of an evaluation; in words if there is nothing to place."""
     if not material.records:
         return NO_RECORD
     tasks = _decided_tasks(material.records)
@@ -67,18 +96,26 @@ def accuracy_cost(material: Material) -> Drawn:
     used = [record for records in compared.values() for record in records]
     unpriced = any(record.usage.unpriced_calls for record in used)
     unit = _choose_unit(used, unpriced=unpriced)
-    decided = _find_places(material, compared, MEASURES[unit])
-    places = [place for place in decided if place.cost.value]
-    if not places:
+    plane = CostPlane(unit, _find_places(material, compared, MEASURES[unit]), unpriced)
+    if not plane.places:
         return (
             "No system used a dollar, a token or a call: there is no cost to hold accuracy against."
         )
+    return plane
+
+
+def accuracy_cost(material: Material) -> Drawn:
+    """Draw it; in words if nothing was evaluated, nothing was decided, or nothing was used."""
+    plane = find_plane(material)
+    if isinstance(plane, str):
+        return plane
+    places = plane.places
     figure, (panel,) = opened(2.6)
-    _draw_front(panel, places)
+    _draw_front(panel, plane)
     hidden = _draw_places(panel, material, places)
-    _write_axes(panel, unit)
-    size = spanned(place.right.problems for place in decided)
-    masked = sum(place.right.masked for place in decided)
+    _write_axes(panel, plane.unit)
+    size = spanned(place.right.problems for place in plane.decided)
+    masked = sum(place.right.masked for place in plane.decided)
     caption = (
         f"n = {size} questions a system, {masked:,} records masked and left out of the accuracy, "
         "not of the cost. Bars: 95 % intervals. Star: the system reported on; dots: workers alone; "
@@ -86,10 +123,10 @@ def accuracy_cost(material: Material) -> Drawn:
     )
     if any(place.group == ABLATIONS for place in places):
         caption += " The front is without these."
-    if unit != DOLLARS:
-        why = "not every price is known" if unpriced else "nothing costs any"
+    if plane.unit != DOLLARS:
+        why = "not every price is known" if plane.unpriced else "nothing costs any"
         caption += f" Not in dollars: {why}."
-    return figure, caption + _name_others(material, places, hidden, unit)
+    return figure, caption + _name_others(material, places, hidden, plane.unit)
 
 
 def _decided_tasks(records: Sequence[Record]) -> set[str]:
@@ -110,16 +147,16 @@ def _find_places(
     material: Material,
     compared: Mapping[str, Sequence[Record]],
     measure: Callable[[Record], float],
-) -> list[_Place]:
+) -> list[CostPlace]:
     """Return the systems with a decided answer, in the order in which they are drawn."""
-    places: list[_Place] = []
+    places: list[CostPlace] = []
     for name, records in compared.items():
         right, cost = accuracy(records), mean_cost(records, measure)
         if right is not None and cost is not None:
             group = "" if name == material.ours else group_of(name)
-            places.append(_Place(name, group, right, cost))
+            places.append(CostPlace(name, group, right, cost))
 
-    def rank(place: _Place) -> tuple[bool, bool, bool, float]:
+    def rank(place: CostPlace) -> tuple[bool, bool, bool, float]:
         return (
             place.group in FOLDED,
             place.group != "",
@@ -130,28 +167,24 @@ def _find_places(
     return sorted(places, key=rank)
 
 
-def _draw_front(panel: Axes, places: Sequence[_Place]) -> None:
+def _draw_front(panel: Axes, plane: CostPlane) -> None:
     """Draw the systems that no other one beats at the same cost or less."""
-    rivals = [place for place in places if place.group not in (GROUP_OF_BOUNDS, ABLATIONS)]
-    costs: list[float] = []
-    shares: list[float] = []
-    for place in sorted(rivals, key=lambda place: (place.cost.value, -place.right.value)):
-        if not shares or place.right.value > shares[-1]:
-            costs.append(place.cost.value)
-            shares.append(place.right.value)
-    if costs:
-        costs.append(max(place.cost.high for place in places))
+    front = plane.front
+    if front:
+        costs = [place.cost.value for place in front]
+        shares = [place.right.value for place in front]
+        costs.append(max(place.cost.high for place in plane.places))
         shares.append(shares[-1])
         look: Look = {"drawstyle": "steps-post", "color": GREY, "linewidth": 1.0}
         panel.plot(costs, shares, label="Pareto front", **look)
 
 
-def _draw_places(panel: Axes, material: Material, places: Sequence[_Place]) -> list[str]:
+def _draw_places(panel: Axes, material: Material, places: Sequence[CostPlace]) -> list[str]:
     """Draw the systems; return the labels of those that would lie on another marker."""
     written = labels(material.by_system)
     sizes = Counter(place.group for place in places)
     hidden: list[str] = []
-    drawn: list[_Place] = []
+    drawn: list[CostPlace] = []
     for place in places:
         name, look = written[place.name], material.look_of(place.name)
         if place.group == GROUP_OF_BOUNDS:
@@ -168,7 +201,7 @@ def _draw_places(panel: Axes, material: Material, places: Sequence[_Place]) -> l
     return hidden
 
 
-def _is_near(place: _Place, other: _Place) -> bool:
+def _is_near(place: CostPlace, other: CostPlace) -> bool:
     """Return True if two markers lie on each other."""
     distance = abs(math.log10(place.cost.value / other.cost.value))
     return distance < NEAR_COST and abs(place.right.value - other.right.value) < NEAR_SHARE
@@ -188,7 +221,7 @@ def _write_axes(panel: Axes, unit: str) -> None:
 
 
 def _name_others(
-    material: Material, places: Sequence[_Place], hidden: Sequence[str], unit: str
+    material: Material, places: Sequence[CostPlace], hidden: Sequence[str], unit: str
 ) -> str:
     """Name in the caption the systems that are lines, are hidden, or have no place."""
     written = labels(material.by_system)

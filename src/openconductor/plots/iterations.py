@@ -40,6 +40,15 @@ class Iteration:
         worker_share: each worker's share of the steps, by name in pool order; empty: no step.
         topology: the number of workflows of each shape.
         by_kind: accuracy by kind of question.
+        phase: imitation or GRPO.
+        reward: the mean of the decided rollouts.
+        subtask_entropy: of who does a given subtask.
+        steps_by_kind: steps a workflow.
+        truncated: the share of completions that were cut.
+        alike: the share of groups whose rewards are all the same.
+        tokens: of a completion.
+        dollars: US dollars of all answers.
+        seconds: wall time.
     """
 
     number: int
@@ -52,6 +61,25 @@ class Iteration:
     worker_share: Mapping[str, float]
     topology: Mapping[str, int]
     by_kind: Mapping[str, float] = field(default_factory=dict[str, float])
+    phase: str = "grpo"
+    reward: float | None = None
+    subtask_entropy: float | None = None
+    steps_by_kind: Mapping[str, float] = field(default_factory=dict[str, float])
+    truncated: float | None = None
+    alike: float | None = None
+    tokens: float | None = None
+    dollars: float = 0.0
+    seconds: float | None = None
+
+    @property
+    def masked_share(self) -> float:
+        """The share of rollouts that could not be decided."""
+        return self.masked / max(1, self.rollouts)
+
+    @property
+    def steps(self) -> float | None:
+        """Steps a workflow, every kind of question weighing the same; None: no workflow."""
+        return fmean(self.steps_by_kind.values()) if self.steps_by_kind else None
 
     @property
     def diversity(self) -> float | None:
@@ -82,7 +110,7 @@ def read_iterations(path: Path | str) -> tuple[Iteration, ...]:
     iterations: list[Iteration] = []
     for number, line in enumerate(lines, start=1):
         try:
-            iterations.append(make_iteration(json.loads(line)))
+            iterations.append(_make_iteration(json.loads(line)))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if number == len(lines) and not line.endswith("\n"):
                 break
@@ -93,9 +121,8 @@ def read_iterations(path: Path | str) -> tuple[Iteration, ...]:
     return tuple(iterations)
 
 
-def make_iteration(record: Mapping[str, Any]) -> Iteration:
-    """Return the measures of a record of a curve."""
-    decided = record["rollouts"] > record["masked"]
+def _make_iteration(record: Mapping[str, Any]) -> Iteration:
+    decided = record["rollouts"] - record["masked"]
     valid = decided and record["validity"]
     stepped = any(record["worker_share"].values())
     return Iteration(
@@ -109,6 +136,15 @@ def make_iteration(record: Mapping[str, Any]) -> Iteration:
         worker_share=record["worker_share"] if stepped else {},
         topology=record["topology"],
         by_kind=record.get("accuracy_by_kind", {}),
+        phase=record.get("phase", "grpo"),
+        reward=record.get("reward") if decided else None,
+        subtask_entropy=record.get("routing_entropy_by_subtask_bits") if stepped else None,
+        steps_by_kind=record.get("steps_by_kind", {}),
+        truncated=record.get("truncated") if decided else None,
+        alike=record.get("groups_without_spread"),
+        tokens=record.get("completion_tokens"),
+        dollars=decided * record.get("dollars", 0.0),
+        seconds=record.get("seconds"),
     )
 
 

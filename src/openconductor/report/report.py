@@ -117,6 +117,7 @@ class Report:
             "answers": self.verdict.answers,
             "lacks": plain(self.verdict.missing),
             "summary": " ".join(self.advice + self.notes),
+            "lines": self.advice + self.notes,
             "auto": None if self.auto is None else self.auto.to_json(),
             "costs": {system: cost._asdict() for system, cost in self.costs.items()},
             **self.orchestration.to_json(),

@@ -17,7 +17,6 @@ from openconductor.pool import WorkerPool
 from openconductor.reward import Scored, answered_dollars, count_answers
 from openconductor.store.storage import write_whole
 from openconductor.tasks.simulated import SIMULATIONS
-from openconductor.training.checkpoint import storing
 from openconductor.types import Problem, Step, Workflow
 
 Record = dict[str, Any]
@@ -210,6 +209,8 @@ class Curve:
 
     def append(self, record: Record) -> list[str]:
         """Append a record; return the warnings that it gives rise to."""
+        from openconductor.training.checkpoint import storing  # here, because it needs torch
+
         self.records.append(record)
         with storing(self.path), self.path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(record) + "\n")

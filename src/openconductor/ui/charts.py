@@ -1,4 +1,4 @@
-"""Charts as SVG: curves, areas on each other, and points on a plane, laid out by arithmetic.
+"""Charts as SVG: curves, and areas on each other, laid out by arithmetic.
 
 A chart fills whatever width it gets: its shapes are drawn in a square of ``SIZE`` units that the
 page stretches, and its words stand beside it as text, which does not stretch.
@@ -15,8 +15,6 @@ SIZE = 1000
 """The width and the height of a drawing, in units."""
 MOST_POINTS = 240
 """The most points of a curve; more iterations are drawn as means of neighbours."""
-
-_MOST_MARKS = 6  # at a logarithmic axis; with more only the powers of ten are marked
 
 Values = Sequence[float | None]
 """The values of a series, one an iteration; None: unknown, which is a gap."""
@@ -133,45 +131,3 @@ def _ticks(largest: float) -> list[float]:
     unit = 10.0 ** math.floor(math.log10(rough))
     step = next(unit * step for step in (1, 2, 2.5, 5, 10) if unit * step >= rough * 0.999)
     return [step * number for number in range(math.ceil(largest / step - 0.001) + 1)]
-
-
-# ── a plane of points ─────────────────────────────────────────────────────────────────────────────
-class Plane(NamedTuple):
-    """Points over costs, whose axis is logarithmic.
-
-    Attributes:
-        across: where a point stands, in per cent, by its name.
-        front: the line of the points that no other one beats, in units.
-        ticks: the costs at the axis, each with its place in per cent.
-    """
-
-    across: dict[str, float]
-    front: str
-    ticks: list[tuple[float, float]]
-
-
-def draw_plane(points: Mapping[str, tuple[float, float]], front: Sequence[str]) -> Plane:
-    """Lay out shares over costs.
-
-    Args:
-        points: the cost, above 0, and the share of each, by name.
-        front: the names of those that no other one beats at its cost, the cheapest first.
-    """
-    costs = [cost for cost, _ in points.values()]
-    low, high = math.log10(min(costs) / 1.3), math.log10(max(costs) * 1.3)
-
-    def across(cost: float) -> float:
-        return round(100 * (math.log10(cost) - low) / (high - low), 2)
-
-    line = ""
-    for name in front:
-        cost, share = points[name]
-        x, y = round(SIZE / 100 * across(cost)), round(SIZE * (1 - share))
-        line += f"H{x}V{y}" if line else f"M{x} {y}"
-    decades = range(math.floor(low), math.ceil(high) + 1)
-    marks = [step * 10.0**decade for decade in decades for step in (1, 2, 5)]
-    shown = [mark for mark in marks if low <= math.log10(mark) <= high]
-    if len(shown) > _MOST_MARKS:
-        shown = [mark for mark in shown if f"{mark:e}".startswith("1.0")]
-    ticks = [(mark, across(mark)) for mark in shown]
-    return Plane({name: across(points[name][0]) for name in points}, f"{line}H{SIZE}", ticks)

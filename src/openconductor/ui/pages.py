@@ -7,6 +7,7 @@ stays below 200 kB whatever was said; the exported file holds them whole.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from base64 import b64encode
 from collections.abc import Iterable
@@ -123,6 +124,11 @@ def _form(value: float | None, form: str) -> str:
     return "–" if value is None else format(value, form)
 
 
+def _sentence(text: str) -> str:
+    """Return a text with a capital at its beginning."""
+    return text[:1].upper() + text[1:]
+
+
 _FILTERS: dict[str, Any] = {
     "dollars": amounts.dollars_label,
     "price": amounts.price_label,
@@ -132,6 +138,8 @@ _FILTERS: dict[str, Any] = {
     "colour": colour_class,
     "clipped": clipped,
     "form": _form,
+    "sentence": _sentence,
+    "log10": math.log10,
 }
 
 _GLOBALS: dict[str, Any] = {"prefix": PREFIX, "address": _address, "node_height": NODE_HEIGHT}

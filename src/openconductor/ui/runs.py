@@ -20,7 +20,6 @@ from openconductor.ui.replies import Page, PageProblem
 
 CURVE = "curves.jsonl"
 RESULTS = "results.json"
-TABLE = "table.json"
 MOST_LISTED = 200
 """The most runs of the list."""
 RunKind = Literal["training", "evaluation"]
@@ -105,6 +104,15 @@ class Runs:
                 return run
         raise PageProblem(404, f"There is no {kind} {name!r} here.")
 
+    def asked(self, request: Request, visitor: Visitor) -> RunFolder:
+        """Return the run that the address of a request names.
+
+        Raises:
+            PageProblem: there is none, or the visitor may not see it.
+        """
+        kind: RunKind = "training" if "/trainings/" in request.url.path else "evaluation"
+        return self.find(request.path_params["run"], kind, visitor)
+
     def _read(self, file: Path) -> RunFolder | None:
         """Return the run of a recipe's file; None: it is no run's."""
         folder = file.parent
@@ -114,7 +122,9 @@ class Runs:
             return None
         if "rollout" not in recipe and "task" not in recipe:
             return None
-        kind, result = ("training", RESULTS) if "rollout" in recipe else ("evaluation", TABLE)
+        kind, result = (
+            ("training", RESULTS) if "rollout" in recipe else ("evaluation", "table.json")
+        )
         names = (CONFIG, CURVE, JOURNAL, f"{JOURNAL}-wal", result)
         times = {name: _written(folder / name) for name in names}
         written = max(times.values())
@@ -131,9 +141,8 @@ class Runs:
         check_may_see_runs(visitor)
         found = self.all()
         shown = found[:MOST_LISTED]
-        stands = {run.name: _say_stand(run) for run in shown}
-        values = {"root": self.root, "runs": shown, "stands": stands, "all": len(found)}
-        return Page("runs", "Runs", values, lambda: {"runs": plain(shown), "stands": stands})
+        values = {"root": self.root, "runs": shown, "all": len(found)}
+        return Page("runs", "Runs", values, lambda: {"runs": plain(shown)})
 
 
 def check_may_see_runs(visitor: Visitor) -> None:
@@ -151,22 +160,3 @@ def _written(path: Path) -> float:
     with suppress(OSError):
         return path.stat().st_mtime
     return 0.0
-
-
-def _say_stand(run: RunFolder) -> str:
-    """Say in a line what a run has shown so far; "": nothing."""
-    if run.kind == "training":
-        results = run.read_json(RESULTS)
-        if "greedy" not in results:
-            return ""
-        before, after = (100 * results[name]["accuracy"] for name in ("start", "greedy"))
-        return f"{before:.1f} → {after:.1f} % right on held-out questions"
-    report = run.read_json("report/report.json")
-    if report:
-        return report["line"]
-    rows: list[Mapping[str, Any]] = run.read_json(TABLE).get("rows", [])
-    decided = [row for row in rows if row["accuracy"] is not None]
-    if not decided:
-        return ""
-    best = max(decided, key=lambda row: row["accuracy"])
-    return f"best: {best['system']} with {100 * best['accuracy']:.1f} % on {best['task']}"

@@ -26,6 +26,7 @@ from openconductor.ui.changes import Changes
 from openconductor.ui.door import PREFIX, Door, Visitor
 from openconductor.ui.entrance import Entrance
 from openconductor.ui.episodes import EpisodePages
+from openconductor.ui.evaluations import EvaluationPages
 from openconductor.ui.links import Links
 from openconductor.ui.pages import POLICY, render, static_file
 from openconductor.ui.replies import Page, PageProblem, as_json
@@ -87,7 +88,8 @@ class Site:
             serves=serves,
             journals=self._runs.journals,
         )
-        self._trainings = TrainingPages(self._runs, self._entrance, self._changes)
+        self._trainings = TrainingPages(self._runs)
+        self._evaluations = EvaluationPages(self._runs, self._entrance, self._changes)
         self._router = Router(self.routes(), redirect_slashes=False)
 
     def routes(self) -> list[Route]:
@@ -120,14 +122,19 @@ class Site:
         ]
 
     def _run_routes(self) -> list[Route]:
-        trainings = self._trainings
-        training = "/trainings/{run}"
+        trainings, evaluations = self._trainings, self._evaluations
+        training, evaluation = "/trainings/{run}", "/evaluations/{run}"
+        answer = "/answers/{question:int}-{system:int}-{repeat:int}"
         return [
-            Route(f"{training}/changes", trainings.changes),
+            Route(f"{training}/changes", evaluations.changes),
             *self._page("/runs", self._runs.page),
             *self._page("/trainings", trainings.compare),
             *self._page(f"{training}/iterations/{{number:int}}", trainings.iteration),
             *self._page(training, trainings.training),
+            Route(f"{evaluation}/changes", evaluations.changes),
+            Route(f"{evaluation}{answer}", evaluations.answer),
+            *self._page(f"{evaluation}/questions", evaluations.questions),
+            *self._page(evaluation, evaluations.evaluation),
         ]
 
     def _ask_routes(self) -> list[Route]:

@@ -13,7 +13,7 @@ from runs_of import record_of, write_curve, write_training
 from sites import Markup, Visit, visited
 
 from openconductor.store import Journal
-from openconductor.ui.charts import MOST_POINTS, SIZE, draw_chart, draw_plane
+from openconductor.ui.charts import MOST_POINTS, draw_chart
 from openconductor.ui.door import Visitor
 from openconductor.ui.replies import PageProblem
 from openconductor.ui.runs import Runs
@@ -119,7 +119,7 @@ async def test_a_line_that_is_no_record_is_an_error_that_names_the_file(tmp_path
         async with visited(journal, root=tmp_path) as visit:
             page = await visit.client.get("/ui/trainings/broken")
     assert page.status_code == 500
-    assert "curves.jsonl is not the curve of a training" in page.text
+    assert "curves.jsonl, line 1" in page.text
 
 
 # ── runs ──────────────────────────────────────────────────────────────────────────────────────────
@@ -173,14 +173,6 @@ def test_an_axis_ends_at_a_round_number_above_the_largest_value(largest: float, 
     chart = draw_chart("Amount", {"a": [largest]})
     assert chart.ticks[-1] == pytest.approx(top)
     assert 3 <= len(chart.ticks) <= 6
-
-
-def test_a_plane_has_cost_across_on_a_logarithmic_axis_and_shares_upwards() -> None:
-    plane = draw_plane({"cheap": (1.0, 0.5), "dear": (100.0, 1.0)}, ["cheap", "dear"])
-    cheap, dear = plane.across["cheap"], plane.across["dear"]
-    assert cheap + dear == pytest.approx(100)
-    assert plane.front == f"M{round(cheap * 10)} 500H{round(dear * 10)}V0H{SIZE}"
-    assert [mark for mark, _ in plane.ticks] == [1, 2, 5, 10, 20, 50, 100][::3]
 
 
 async def test_a_curve_of_an_earlier_version_has_gaps(tmp_path: Path) -> None:

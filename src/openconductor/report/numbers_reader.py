@@ -1,0 +1,76 @@
+"""Reading the numbers of evaluations in a process of their own, for a server.
+
+``report.numbers`` takes seconds and a hundred megabytes; a server that shows its numbers spends
+neither. The numbers are kept until the evaluation changes.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import OrderedDict
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from time import monotonic
+from typing import Any, NamedTuple
+
+from openconductor.errors import ConfigError
+
+RENEW_S = 30.0
+"""How often the numbers of an evaluation that changes are read again."""
+KEPT = 4
+"""The evaluations whose numbers are kept."""
+
+Numbers = Mapping[str, Any]
+"""What ``read_numbers`` returns."""
+
+
+class _Reading(NamedTuple):
+    """Numbers to come: of which version of the evaluation, and since when they are read."""
+
+    version: str
+    begun: float
+    numbers: Future[Numbers]
+
+
+class NumbersReader:
+    """Reads numbers, of one evaluation at a time."""
+
+    def __init__(self) -> None:
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="numbers")
+        self._kept: OrderedDict[Path, _Reading] = OrderedDict()
+
+    def read(self, folder: Path, version: str, *, running: bool) -> Future[Numbers]:
+        """Return the numbers of the evaluation in a folder, or that they are still to come.
+
+        Args:
+            folder: the folder.
+            version: changes with its files.
+            running: True if it changes all the time; then the numbers may be a little older.
+        """
+        reading = self._kept.get(folder)
+        if reading is not None:
+            is_recent = running and monotonic() - reading.begun < RENEW_S
+            if reading.version == version or is_recent or not reading.numbers.done():
+                return reading.numbers
+        reading = _Reading(version, monotonic(), self._reader.submit(_read, folder))
+        self._kept[folder] = reading
+        if len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        return reading.numbers
+
+
+def _read(folder: Path) -> Numbers:
+    """Read the numbers of an evaluation in a process.
+
+    Raises:
+        ConfigError: it failed; says why.
+    """
+    command = [sys.executable, "-m", "openconductor.report.numbers", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - ours
+    if done.returncode:
+        last = done.stderr.strip().rpartition("\n")[2]
+        raise ConfigError(f"{folder}: its numbers cannot be read: {last}")
+    return json.loads(done.stdout)

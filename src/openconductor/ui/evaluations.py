@@ -1,0 +1,112 @@
+"""The pages about evaluations: verdict, tables, accuracy against cost, who was right where."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Future
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from openconductor.errors import ConfigError
+from openconductor.report.numbers_reader import RENEW_S, Numbers, NumbersReader
+from openconductor.store import read_store
+from openconductor.ui.changes import Changes, PageState
+from openconductor.ui.door import PREFIX, Visitor
+from openconductor.ui.entrance import Entrance
+from openconductor.ui.replies import Page, PageProblem, read_page
+from openconductor.ui.runs import RunFolder, Runs
+
+WAIT_S = 5.0
+"""How long a page waits for numbers before it says that they are being read."""
+MARKS = 800
+"""Marks of a page of questions, at most: questions times systems times repeats."""
+POLL_S = 1.0
+"""How often a run that is looked at is looked for changes."""
+
+
+class EvaluationPages:
+    """Shows evaluations, and tells of changes of all runs.
+
+    Args:
+        runs: finds them.
+        entrance: knows who asks.
+        changes: tells open pages of changes.
+    """
+
+    def __init__(self, runs: Runs, entrance: Entrance, changes: Changes) -> None:
+        self._runs = runs
+        self._entrance = entrance
+        self._changes = changes
+        self._reader = NumbersReader()
+
+    def evaluation(self, request: Request, visitor: Visitor) -> Page:
+        """Show an evaluation: verdict, tables, accuracy against cost, shares by task."""
+        run = self._runs.asked(request, visitor)
+        numbers = self.numbers(run)
+        values = {"run": run, "numbers": numbers}
+        return Page("evaluation", f"Evaluation {run.name}", values, lambda: numbers)
+
+    def questions(self, request: Request, visitor: Visitor) -> Page:
+        """Show who was right where."""
+        run = self._runs.asked(request, visitor)
+        numbers = self.numbers(run)
+        if numbers is None:
+            return Page("evaluation", run.name, {"run": run, "numbers": None}, dict)
+        show = request.query_params.get("show", "all")
+        found = [
+            (place, question)
+            for place, question in enumerate(numbers["questions"])
+            if show in question["tags"]
+        ]
+        page = read_page(request)
+        marks = len(numbers["systems"]) * numbers["table"]["repeats"]
+        size = max(1, MARKS // marks)
+        shown = found[(page - 1) * size : page * size]
+        data = {"systems": numbers["systems"], "questions": shown, "page": page, "show": show}
+        values = dict(data, run=run, found=len(found), more=len(found) > page * size)
+        return Page("questions", f"Who was right where: {run.name}", values, lambda: data)
+
+    def answer(self, request: Request) -> Response:
+        """Lead to the episode of an answer: question, system and repeat, by their places."""
+        run = self._runs.asked(request, self._entrance.visitor(request))
+        numbers = self.numbers(run)
+        places = request.path_params
+        if numbers is not None and places["question"] < len(numbers["questions"]):
+            question = numbers["questions"][places["question"]]
+            system = numbers["systems"][places["system"] : places["system"] + 1]
+            cell = [*system, question["task"], question["problem"], places["repeat"]]
+            with read_store(run.journal) as store:
+                record = store.find_record(json.dumps(cell))
+            if record is not None and record["episode"]:
+                return RedirectResponse(f"{PREFIX}/episodes/{record['episode']}", 303)
+        raise PageProblem(404, "The run keeps no episode of this answer.")
+
+    def changes(self, request: Request) -> Response:
+        """Tell of changes of a training or an evaluation."""
+        visitor = self._entrance.visitor(request)
+
+        def look() -> PageState:
+            run = self._runs.asked(request, visitor)
+            is_read = run.kind == "training" or self._read(run).done()
+            is_over = is_read and run.state != "running"
+            return PageState(f"{run.version}-{is_read}", ended=is_over)
+
+        is_slow = look().version.endswith("True") and "/evaluations/" in request.url.path
+        return self._changes.stream(request, look, RENEW_S if is_slow else POLL_S)
+
+    def _read(self, run: RunFolder) -> Future[Numbers]:
+        return self._reader.read(run.folder, run.version, running=run.state == "running")
+
+    def numbers(self, run: RunFolder) -> Numbers | None:
+        """Return the numbers of an evaluation; None: they are still being read.
+
+        Raises:
+            PageProblem: they cannot be read.
+        """
+        try:
+            return self._read(run).result(WAIT_S)
+        except TimeoutError:
+            return None
+        except ConfigError as error:
+            raise PageProblem(500, str(error)) from error
