@@ -337,7 +337,7 @@ def learning(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
         return {"name": config.name, "seed": 0, "control": "none", **phases}
 
     def study(
-        config, folder, *, seeds, controls=True, jobs=2, on_progress=None
+        config, folder, *, seeds, controls=True, jobs=2, journal="", on_progress=None
     ) -> dict[str, object]:
         asked.append((config.name, Path(folder), seeds, controls, jobs))
         return STUDIED

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -66,6 +66,14 @@ def train(  # noqa: PLR0913, PLR0917 - the options of a command
         typer.Option("--jobs", min=1, help=f"The study's runs at once (default: {JOBS})."),
     ] = None,
     traces: Traced = False,
+    journal: Annotated[
+        str | None,
+        typer.Option("--journal", metavar="URL", help="The PostgreSQL database of --join."),
+    ] = None,
+    join: Annotated[
+        bool,
+        typer.Option("--join", help="Share the study's runs with other processes over --journal."),
+    ] = False,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -90,10 +98,16 @@ def train(  # noqa: PLR0913, PLR0917 - the options of a command
             )
         if traces:
             raise ConfigError("--traces cannot be combined with --study; its runs have no traces")
-        results = _study(config, study, seeds, controls, jobs)
+        if join != bool(journal):
+            raise ConfigError(
+                "--join requires --journal postgresql://USER@HOST/DATABASE, and --journal --join"
+            )
+        options = StudyOptions(seeds, controls is not False, jobs or JOBS, journal or "")
+        results = _study(config, study, options)
     else:
-        options = {"--seeds": seeds, "--controls or --no-controls": controls, "--jobs": jobs}
-        for name, value in options.items():
+        of_study = {"--seeds": seeds, "--controls or --no-controls": controls, "--jobs": jobs}
+        of_study |= {"--join": join or None, "--journal": journal}
+        for name, value in of_study.items():
             if value is not None:
                 raise ConfigError(f"{name} requires --study")
         if resume and out is None:
@@ -122,10 +136,18 @@ def _train(config: TrainConfig, folder: Path, *, resume: bool, traces: bool) -> 
         return run(config, folder, resume=resume, on_progress=console.say, traces=tracing)
 
 
-def _study(
-    config: TrainConfig, folder: Path, seeds: str | None, controls: bool | None, jobs: int | None
-) -> _Record:
-    numbers = _read_seeds(SEEDS if seeds is None else seeds, config)
+@dataclass(frozen=True, slots=True)
+class StudyOptions:
+    """The options of a study; ``study`` describes them. Seeds None: the default ones."""
+
+    seeds: str | None
+    controls: bool
+    jobs: int
+    journal: str
+
+
+def _study(config: TrainConfig, folder: Path, options: StudyOptions) -> _Record:
+    numbers = _read_seeds(SEEDS if options.seeds is None else options.seeds, config)
     require_names(config)
     with needing("train", "train"):
         from openconductor.training.study import study as run
@@ -134,8 +156,9 @@ def _study(
             config,
             folder,
             seeds=numbers,
-            controls=controls is not False,
-            jobs=jobs or JOBS,
+            controls=options.controls,
+            jobs=options.jobs,
+            journal=options.journal,
             on_progress=console.say,
         )
 

@@ -62,7 +62,7 @@ from openconductor.evaluation.systems import System, Workshop
 from openconductor.events import CallEnded, Event
 from openconductor.pool import read_calibrations
 from openconductor.protocols import CallContext, OnEvent
-from openconductor.store import RecordClaims, Spending, Store, open_store
+from openconductor.store import RecordClaims, SharedStore, Spending, Store, open_store
 from openconductor.store.storage import make_folder, write_whole
 from openconductor.types import Budget, Episode, Problem
 
@@ -138,6 +138,7 @@ async def run_grid(
         make_folder(folder)
         with open_store(records.journal_place(folder, config)) as journal:
             if config.journal:
+                assert isinstance(journal, SharedStore)
                 await _agree(journal, plan, folder, extends=extends)
             pool = plan.workshop.pool
             records.write_folder(folder, config, plan.described, plan.sandbox, pool)
@@ -182,12 +183,12 @@ def check_joining(config: EvalConfig, *, retry_failed: bool) -> None:
         )
 
 
-async def _agree(journal: Store, plan: EvalPlan, folder: Path, *, extends: bool) -> None:
+async def _agree(journal: SharedStore, plan: EvalPlan, folder: Path, *, extends: bool) -> None:
     """Compare the recipe with that in a database, or write it there."""
-    from openconductor.evaluation.joined.agreement import agree, write_description
+    from openconductor.evaluation.joined.agreement import agree, describe as describe_run
 
     if extends:
-        write_description(journal, plan.config, plan.described)
+        journal.put_record(records.DESCRIPTION, describe_run(plan.config, plan.described))
     else:
         await agree(journal, plan.config, plan.described, folder)
 
@@ -402,7 +403,7 @@ class _Run:
 
     def join(self, journal: Store) -> None:
         """Share the cells with the other processes that write this journal."""
-        assert isinstance(journal, RecordClaims)
+        assert isinstance(journal, SharedStore)
         self._claims = journal
         self._plan.workshop.journal = journal
 

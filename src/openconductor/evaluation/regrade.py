@@ -12,7 +12,7 @@ from openconductor.errors import BudgetExceeded, ConfigError
 from openconductor.evaluation import for_each, judge as judge_episode, records
 from openconductor.evaluation.eval_config import EvalConfig, dump_eval_config
 from openconductor.evaluation.grid import open_run_budget, write_tables
-from openconductor.evaluation.joined.agreement import write_description
+from openconductor.evaluation.joined.agreement import describe
 from openconductor.evaluation.records import Plain, Record, Results
 from openconductor.evaluation.sheets import (
     Sheet,
@@ -108,7 +108,7 @@ async def regrade(
                 write_whole(folder / records.CONFIG, dump_eval_config(config))
                 if config.journal:
                     inputs = cast("Plain", environment["inputs"])
-                    write_description(journal, config, inputs)
+                    journal.put_record(records.DESCRIPTION, describe(config, inputs))
 
             async def grade_again(old: Record) -> None:
                 try:

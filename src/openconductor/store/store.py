@@ -334,3 +334,8 @@ class Store(EventSink, StoreReader, Protocol):
             JournalError: that failed, or the store is closed.
         """
         ...
+
+
+@runtime_checkable
+class SharedStore(Store, RecordClaims, Protocol):
+    """A store that several processes write, which share the making of its records."""

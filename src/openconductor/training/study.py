@@ -1,14 +1,17 @@
 """Study a recipe: train it over several seeds and two controls, and compare with the exact levels.
 
-The runs go on side by side as processes of their own, one thread each. Shares of the oracle are
-exact: they are the chance that the written workflows answer, not a count of answers.
+The runs go on side by side as processes of their own, one thread each; over a database several
+machines share them. Shares of the oracle are exact: they are the chance that the written workflows
+answer, not a count of answers.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import itertools
 import os
+import signal
 import sys
 from asyncio.subprocess import DEVNULL
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +19,13 @@ from pathlib import Path
 from statistics import fmean, median
 
 from openconductor.errors import ConfigError, OpenConductorError
+from openconductor.evaluation.eval_config import what_differs
+from openconductor.evaluation.joined.agreement import agree_on
+from openconductor.evaluation.joined.cells import JoinedCells
 from openconductor.measures import Pace
 from openconductor.parser import parse_completion
 from openconductor.pool import WorkerPool, simulated_pool
-from openconductor.store import read_store
+from openconductor.store import SharedStore, database_url, open_store, place_name, read_store
 from openconductor.store.storage import write_whole
 from openconductor.tasks.simulated import Simulation, find_simulation
 from openconductor.training.curves import Record, read_record, write_record
@@ -37,6 +43,9 @@ from openconductor.types import Problem
 CONTROLS = ("shuffled", "flipped")
 PHASES = ("start", "sampled", "greedy")
 
+_STUDY = "study"  # the key of the record that describes it
+_SET_DEATH_SIGNAL = 1  # of prctl
+
 
 def study(
     config: TrainConfig,
@@ -45,6 +54,7 @@ def study(
     seeds: Sequence[int],
     controls: bool = True,
     jobs: int = 2,
+    journal: str = "",
     on_progress: Callable[[str], None] | None = None,
 ) -> Record:
     """Train the recipe once a seed, and once a control (with the first seed).
@@ -55,6 +65,8 @@ def study(
         seeds: the seeds of fresh weights, cold start and sampling.
         controls: also train on shuffled and on flipped rewards.
         jobs: runs at the same time.
+        journal: the URL of a database over which processes share the runs; each has a folder, and
+            returns the results of all. "": this process makes all of them.
         on_progress: gets lines for people.
 
     Returns:
@@ -63,7 +75,7 @@ def study(
 
     Raises:
         ConfigError: the recipe's task or pool is not simulated, so that no levels are known, or the
-            folder has a run of another recipe.
+            folder or the database has runs of another recipe.
         OpenConductorError: a run failed; the message ends with its last output.
     """
     simulation = find_simulation(config.data.task)
@@ -78,6 +90,11 @@ def study(
             f"study: pool {config.pool!r} has other workers for each question, expected the same "
             "for all; `openconductor gym measure` measures such pools"
         )
+    if journal and database_url(journal) is None:
+        raise ConfigError(
+            f"study: journal: got {journal!r}, expected the URL of a database "
+            "(postgresql://USER@HOST/DATABASE), because a SQLite file has one writer"
+        )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     runs = _plan_runs(config, folder, seeds, controls)
@@ -90,14 +107,25 @@ def study(
             unfinished[run] = recipe
     say = on_progress or keep_quiet
     say(f"study folder: {folder}")
-    asyncio.run(_train_all(unfinished, jobs, say))
     pool = simulated.draw(config.seed)
     problems = simulation.draw(simulation.tested, config.held_out.questions, seed=HELD_OUT_SEED)
-    results: list[Record] = []
-    for run in runs:
+
+    def read_result(run: Path) -> Record:
         result = read_record(run / "results.json")
         result["exact"] = exact_accuracies(run, problems, simulation, pool)
-        results.append(result)
+        return result
+
+    if journal:
+        shared = _SharedRuns(runs, unfinished, read_result, say)
+        asked = {
+            "recipe": config.model_dump(mode="json"),
+            "seeds": list(seeds),
+            "controls": controls,
+        }
+        results = asyncio.run(shared.make(journal, asked, jobs))
+    else:
+        asyncio.run(_train_all(unfinished, jobs, say))
+        results = [read_result(run) for run in runs]
     summary = summarise(results, simulation.levels(problems, pool))
     write_record(folder / "study.json", summary)
     return summary
@@ -143,6 +171,67 @@ async def _train_all(
     await gather_or_cancel(train_next() for _ in range(jobs))
 
 
+class _SharedRuns:
+    """The runs of a study that several processes make over a database.
+
+    Args:
+        runs: the recipes by the run's folder.
+        unfinished: those that this process's folder lacks.
+        read_result: returns the result of a finished run.
+        say: gets lines for people.
+    """
+
+    def __init__(
+        self,
+        runs: Mapping[Path, TrainConfig],
+        unfinished: Mapping[Path, TrainConfig],
+        read_result: Callable[[Path], Record],
+        say: Callable[[str], None],
+    ) -> None:
+        self._runs = {f"run/{run.name}": run for run in runs}
+        self._unfinished = unfinished
+        self._read_result = read_result
+        self._say = say
+
+    async def make(self, url: str, asked: Mapping[str, object], jobs: int) -> list[Record]:
+        """Make runs that no other process has, until all are made; return their results.
+
+        Raises:
+            ConfigError: the database holds another study.
+        """
+        with open_store(url) as store:
+            assert isinstance(store, SharedStore)
+            await self._agree(store, place_name(url), asked)
+            keys = {key: key for key in self._runs}
+            drawn = JoinedCells(store, keys, on_kept=self._say_kept)
+            await gather_or_cancel(self._make_next(store, drawn) for _ in range(jobs))
+            return [dict(store.find_record(key) or {}) for key in self._runs]
+
+    async def _agree(self, store: SharedStore, title: str, asked: Mapping[str, object]) -> None:
+        def compare(kept: Mapping[str, object]) -> list[str]:
+            return what_differs(kept, asked)
+
+        if await agree_on(store, _STUDY, title, compare):
+            store.put_record(_STUDY, asked)
+            store.release(_STUDY)
+            await store.wait_durable()
+
+    async def _make_next(self, store: SharedStore, drawn: JoinedCells[str]) -> None:
+        async for key in drawn:
+            run = self._runs[key]
+            if run in self._unfinished:
+                await _train(run, self._unfinished[run], self._say)
+            result = self._read_result(run)
+            if await drawn.confirm(key):
+                store.put_record(key, result)
+                store.release(key)
+                await store.wait_durable()
+                self._say(f"{run.name}: done")
+
+    def _say_kept(self, count: int) -> None:
+        self._say(f"made by other processes: {count}")
+
+
 async def _train(run: Path, config: TrainConfig, say: Callable[[str], None]) -> None:
     """Train a recipe as a process, with a log beside the run's folder."""
     recipe = run.with_suffix(".toml")
@@ -154,7 +243,13 @@ async def _train(run: Path, config: TrainConfig, say: Callable[[str], None]) -> 
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     with log.open("ab") as file:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, *arguments, stdin=DEVNULL, stdout=file, stderr=file, env=environment
+            sys.executable,
+            *arguments,
+            stdin=DEVNULL,
+            stdout=file,
+            stderr=file,
+            env=environment,
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
     say(f"{run.name}: started")
     try:
@@ -166,6 +261,11 @@ async def _train(run: Path, config: TrainConfig, say: Callable[[str], None]) -> 
     if code != 0:
         output = log.read_text(encoding="utf-8", errors="replace")
         raise OpenConductorError(f"run {run}: exit {code}: {output[-2000:]}")
+
+
+def _end_with_parent() -> None:
+    """Have this process killed when its parent ends, so that another one can resume its run."""
+    ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
 
 
 # ── results ───────────────────────────────────────────────────────────────────────────────────────

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.postgres_server import PostgresServer
 
 from openconductor.errors import ConfigError, OpenConductorError
 from openconductor.gym.exact import oracle_workflow
@@ -14,6 +19,7 @@ from openconductor.gym.levels import reference_levels
 from openconductor.gym.questions import draw_questions
 from openconductor.prompt import render_workflow
 from openconductor.store import open_store
+from openconductor.training import study as training_study
 from openconductor.training.setup import HELD_OUT_SEED
 from openconductor.training.study import study, summarise
 from openconductor.training.train_config import TrainConfig, dump_train_config
@@ -133,6 +139,64 @@ def test_a_run_of_another_recipe_is_not_mixed_into_a_study(tmp_path: Path) -> No
     (folder / "config.toml").unlink()
     with pytest.raises(ConfigError, match=r"config\.toml: no such file"):
         study(config, tmp_path, seeds=[1], controls=False)
+
+
+def test_processes_share_the_runs_of_a_study_and_return_the_same_summary(
+    tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[str] = []
+
+    async def train(run: Path, config: TrainConfig, say: object) -> None:
+        trained.append(run.name)
+        await asyncio.sleep(0.2)
+        _finish(run, config)
+
+    monkeypatch.setattr(training_study, "_train", train)
+    config = TrainConfig.model_validate(RECIPE)
+    url = postgres.new_place()
+    (tmp_path / "alone").mkdir()
+    alone = study(config, tmp_path / "alone", seeds=[1, 2, 3, 4], controls=False)
+    trained.clear()
+
+    def join(name: str) -> object:
+        folder = tmp_path / name
+        return study(config, folder, seeds=[1, 2, 3, 4], controls=False, jobs=1, journal=url)
+
+    with ThreadPoolExecutor(2) as pool:
+        summaries = list(pool.map(join, ("one", "two")))
+    assert summaries == [alone, alone]
+    assert sorted(trained) == ["seed-1", "seed-2", "seed-3", "seed-4"]
+    texts = {(tmp_path / name / "study.json").read_text() for name in ("alone", "one", "two")}
+    assert len(texts) == 1
+    with pytest.raises(
+        ConfigError, match=r"holds another study: seeds: got \[1\], expected \[1, 2"
+    ):
+        study(config, tmp_path / "three", seeds=[1], controls=False, journal=url)
+    with pytest.raises(ConfigError, match="expected the URL of a database"):
+        study(config, tmp_path / "three", seeds=[1], controls=False, journal="file.sqlite")
+
+
+@pytest.mark.slow
+def test_the_training_of_a_killed_study_ends_with_it(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text('#!/bin/sh\necho $$ > "$0.pid"\nexec sleep 60\n')
+    program.chmod(0o755)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(dump_train_config(TrainConfig.model_validate(RECIPE)), "utf-8")
+    code = "import sys; from openconductor.cli import main; import openconductor.training.study; "
+    code += f"sys.executable = {str(program)!r}; "
+    code += f"main(['train', {str(recipe)!r}, '--study', {str(tmp_path / 'study')!r}])"
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        written = Path(f"{program}.pid")
+        end = time.monotonic() + 100
+        while not (written.exists() and written.read_text()) and time.monotonic() < end:
+            time.sleep(0.05)
+        child = Path(f"/proc/{written.read_text().strip()}")
+        assert child.exists()
+        process.kill()
+    while child.exists() and "Z" not in child.joinpath("stat").read_text():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_a_study_needs_the_same_workers_for_every_question(tmp_path: Path) -> None:

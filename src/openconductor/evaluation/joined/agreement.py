@@ -7,9 +7,9 @@ them before it asks anything, so that it may begin in a folder that is still emp
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from openconductor.errors import ConfigError
 from openconductor.evaluation.eval_config import (
@@ -20,20 +20,19 @@ from openconductor.evaluation.eval_config import (
     what_differs,
 )
 from openconductor.evaluation.records import CONFIG, DESCRIPTION, Plain, journal_place
-from openconductor.store import RecordClaims, Store, place_name
+from openconductor.store import SharedStore, place_name
 
 _POLL_S = 0.1  # while another process writes the recipe
 
 
-def write_description(store: Store, config: EvalConfig, inputs: Plain) -> None:
-    """Write the recipe and the inputs of an evaluation into its store."""
+def describe(config: EvalConfig, inputs: Plain) -> dict[str, object]:
+    """Return the recipe and the inputs of an evaluation as its store keeps them."""
     recipe = plain_config(config)
     del recipe["journal"]  # the same database may have several names
-    values: dict[str, object] = {"recipe": recipe, "inputs": inputs}
-    store.put_record(DESCRIPTION, values)
+    return {"recipe": recipe, "inputs": inputs}
 
 
-async def agree(store: Store, config: EvalConfig, inputs: Plain, folder: Path) -> None:
+async def agree(store: SharedStore, config: EvalConfig, inputs: Plain, folder: Path) -> None:
     """Check that a store holds this evaluation; write its recipe if it is new.
 
     ``folder`` is the run's, which has been checked.
@@ -42,36 +41,49 @@ async def agree(store: Store, config: EvalConfig, inputs: Plain, folder: Path) -
         ConfigError: the store holds another evaluation, or answers of an unknown one.
         JournalError: the store failed.
     """
-    assert isinstance(store, RecordClaims)
+    title = place_name(config.journal)
+
+    def compare(kept: Mapping[str, Any]) -> list[str]:
+        before = make_eval_config(kept["recipe"], where=title)
+        return differences(before, config) or what_differs(kept["inputs"], inputs)
+
+    is_new = await agree_on(store, DESCRIPTION, title, compare)
+    if is_new:
+        try:
+            _check_copied(store, config.journal, folder)
+            store.put_record(DESCRIPTION, describe(config, inputs))
+        finally:
+            store.release(DESCRIPTION)
+        await store.wait_durable()
+
+
+async def agree_on(
+    store: SharedStore, key: str, title: str, compare: Callable[[Mapping[str, Any]], list[str]]
+) -> bool:
+    """Compare what a record says with what this process is to do.
+
+    Returns:
+        True if there is no record yet: this process has claimed it, and writes it.
+
+    Raises:
+        ConfigError: they differ.
+    """
     while True:
-        answer = await asyncio.to_thread(store.claim_records, [DESCRIPTION], 1)
-        if answer.kept:
-            _check_same(store, config, inputs)
-            return
+        answer = await asyncio.to_thread(store.claim_records, [key], 1)
         if answer.claimed:
-            try:
-                _check_copied(store, config.journal, folder)
-                write_description(store, config, inputs)
-            finally:
-                store.release(DESCRIPTION)
-            await store.wait_durable()
-            return
+            return True
+        if answer.kept:
+            changed = compare(store.find_record(key) or {})
+            if not changed:
+                return False
+            raise ConfigError(
+                f"{title}: holds another {key}: {'; '.join(changed)}; expected the same, or "
+                "another database or schema (--journal)"
+            )
         await asyncio.sleep(_POLL_S)
 
 
-def _check_same(store: Store, config: EvalConfig, inputs: Plain) -> None:
-    kept = cast("Mapping[str, Any]", store.find_record(DESCRIPTION))
-    title = place_name(config.journal)
-    before = make_eval_config(kept["recipe"], where=title)
-    changed = differences(before, config) or what_differs(kept["inputs"], inputs)
-    if changed:
-        raise ConfigError(
-            f"{title}: holds another evaluation: {'; '.join(changed)}; expected the same, or "
-            "another database or schema (--journal)"
-        )
-
-
-def _check_copied(store: Store, url: str, folder: Path) -> None:
+def _check_copied(store: SharedStore, url: str, folder: Path) -> None:
     """Check that a store without a recipe is empty, or was copied from the folder's journal."""
     title = place_name(url)
     before = journal_place(folder) if (folder / CONFIG).is_file() else None
