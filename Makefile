@@ -30,8 +30,8 @@ CODE := src tests benchmarks examples
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## +/\1|/' | awk -F'|' '{printf "make %-10s %s\n", $$1, $$2}'
 
-demo: $(DEMO_VENV)/.ready  ## the trained Conductor at work: no key, no GPU, no torch (DEMO_FLAGS="--seed 3")
-	$(DEMO_VENV)/bin/openconductor demo $(DEMO_FLAGS)
+demo: $(DEMO_VENV)/.ready  ## the trained Conductor at work: no key, no GPU, no torch (DEMO_FLAGS=--view opens a page)
+	$(DEMO_VENV)/bin/openconductor demo --journal runs/demo/journal.sqlite $(DEMO_FLAGS)
 
 setup: $(VENV)/.ready sandbox  ## an environment with everything for development
 
@@ -88,7 +88,7 @@ sandbox:
 # ── environments: the stamp .ready is written last, so that an interrupted installation is taken up again ────────────
 $(DEMO_VENV)/.ready: pyproject.toml constraints.txt | $(DEMO_VENV)/bin/python
 	@echo "Installing the demo into $(DEMO_VENV) ..."
-	$(DEMO_VENV)/bin/python $(PIP_INSTALL) --editable '.[gym]'
+	$(DEMO_VENV)/bin/python $(PIP_INSTALL) --editable '.[gym,ui]'
 	@touch $@
 
 $(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python

@@ -8,29 +8,35 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
 from rich.text import Text
 
+from openconductor.calls.dispatcher import FanOut
 from openconductor.cli import console
 from openconductor.cli.console import labelled
 from openconductor.cli.live import EpisodeView, colour_of, live_view
 from openconductor.cli.options import AsJson
 from openconductor.conductor import Conductor
+from openconductor.config import needing
 from openconductor.evaluation.eval_config import find_planner
 from openconductor.evaluation.gym_table import GymTable, gym_table
 from openconductor.gym.questions import EXAMPLE, draw_questions
 from openconductor.gym.workers import PROFILES, gym_pool
 from openconductor.pool import Worker, WorkerPool
-from openconductor.protocols import CallContext, OnText, Provider
+from openconductor.protocols import CallContext, OnEvent, OnText, Provider
 from openconductor.providers import resolve
+from openconductor.store import open_store
 from openconductor.types import Completion, Message, Sampling, Usage
 
 PACE = 0.3  # seconds that a simulated second takes in the live picture
 SEARCHED = 100  # questions among which the live one is chosen
+JOURNAL = Path("runs/demo/journal.sqlite")  # where --view keeps it; `view` finds it there
 BAR = 14  # cells of a bar of 100 %
 WIDE = 80  # columns from which bars are drawn
 
@@ -52,26 +58,61 @@ def demo(
         list[str] | None, typer.Option("--without", help="A worker to leave out; repeatable.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", "--no-live", help="Only the table.")] = False,
+    journal: Annotated[
+        Path | None, typer.Option("--journal", help="A file that keeps what the Conductor does.")
+    ] = None,
+    view: Annotated[
+        bool, typer.Option("--view", help=f"Look at it in a browser then (kept in {JOURNAL}).")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Watch a trained Conductor at work in the gym: no key, no GPU."""
+    if view:
+        with needing("demo --view", "ui"):
+            import_module("openconductor.ui.site")  # what is absent is said before the demo
+        journal = journal or JOURNAL
     pool = gym_pool(seed)
     absent = {pool.ordinal_of(name) for name in without or ()}
     present = [ordinal for ordinal in pool.ordinals if ordinal not in absent]
     pool = pool.subset(present)
     name = None if conductor is None else str(conductor)
     asked = Conductor(find_planner(name, pool), pool=pool)
-    if not quick and not as_json:
-        _play_one(asked, seed)
-    with console.progress_bar("asking", quiet=True) as advance:
-        table = asyncio.run(gym_table(asked, questions=questions, seed=seed, on_progress=advance))
+    with _kept(journal) as store:
+        if not quick and not as_json:
+            _play_one(asked, seed, store)
+        with console.progress_bar("asking", quiet=True) as advance:
+            measured = gym_table(
+                asked, questions=questions, seed=seed, on_progress=advance, on_event=store
+            )
+            table = asyncio.run(measured)
     if as_json:
         console.show_json(table.to_json())
     else:
         show_gym_table(table)
-    if not quick and not as_json:
-        command = shlex.join([console.own_path(), "ask", EXAMPLE])
-        console.say(f"\nAsk a question of your own next:\n  {command}")
+    if view:
+        from openconductor.cli.serve import serve_demo
+
+        serve_demo(str(journal))
+    elif not quick and not as_json:
+        _say_next(journal)
+
+
+def _kept(journal: Path | None) -> AbstractContextManager[OnEvent | None]:
+    """Open the journal, in a folder that is made if it is absent; None: nothing is kept."""
+    if journal is None:
+        return nullcontext()
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    return open_store(journal)
+
+
+def _say_next(journal: Path | None) -> None:
+    """Print the commands to type next."""
+    look = ["demo", "--view"] if journal is None else ["view", str(journal)]
+    program = console.own_path()
+    console.say(
+        f"\nAsk a question of your own next:\n  {shlex.join([program, 'ask', EXAMPLE])}\n"
+        f"Look at what it did in a browser:\n  {shlex.join([program, *look])}"
+    )
 
 
 # ── one question, live ────────────────────────────────────────────────────────────────────────────
@@ -95,7 +136,7 @@ class PacedWorker(Provider):
         return await self.provider.complete(messages, sampling, call=call, on_text=on_text)
 
 
-def _play_one(conductor: Conductor, seed: int) -> None:
+def _play_one(conductor: Conductor, seed: int, store: OnEvent | None) -> None:
     """Show the seed's first smudged question: its steps run side by side, and a check pays."""
     drawn = draw_questions("test", SEARCHED, seed=seed)
     question = next((question for question in drawn if question.smudged), drawn[0])
@@ -114,7 +155,8 @@ def _play_one(conductor: Conductor, seed: int) -> None:
         f"their seconds pass {1 / PACE:.0f} times as fast here.\n"
     )
     with live_view(view, screen):
-        replace(conductor, pool=pool).ask_sync(question.text, on_event=view)
+        sinks = [view] if store is None else [view, store]
+        replace(conductor, pool=pool).ask_sync(question.text, on_event=FanOut(*sinks))
     screen.print()
 
 

@@ -6,6 +6,7 @@ With ``--new-key`` it prints a new key and its table, and does not serve.
 from __future__ import annotations
 
 import errno
+import webbrowser
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -180,8 +181,17 @@ class _Offer(NamedTuple):
     evidence: dict[str, dict[str, object]]
 
 
-def _serve(config: ServeConfig, where: str) -> None:
-    """Make and check everything that is served, and serve it until the process is stopped."""
+def serve_demo(journal: str) -> None:
+    """Serve the simulated workers beside a journal, and open its page, until Ctrl-C."""
+    config = ServeConfig(port=0, journal=journal, ui=True, allow_asking=True, log_level="warning")
+    _serve(config, "demo --view", is_demo=True)
+
+
+def _serve(config: ServeConfig, where: str, *, is_demo: bool = False) -> None:
+    """Make and check everything that is served, and serve it until the process is stopped.
+
+    The page of a demo shows everything in the journal, and is opened.
+    """
     with needing("serve", "serve"):
         from openconductor.serving.app import run
         from openconductor.serving.gateway import Gateway
@@ -214,7 +224,7 @@ def _serve(config: ServeConfig, where: str) -> None:
         )
         config = replace(config, port=listeners[0].getsockname()[1])
         ring = key_ring.KeyRing(config.key, journal)
-        door = _make_door(config, ring) if config.ui else None
+        door = _make_door(config, ring, is_demo=is_demo) if config.ui else None
         _say_address(config, [*systems, *direct_names(pool).values()])
         hint = pool_file_hint()
         if simulated and hint and not config.run:
@@ -225,7 +235,7 @@ def _serve(config: ServeConfig, where: str) -> None:
         run(config, gateway, ring, listeners, door)
 
 
-def _make_door(config: ServeConfig, ring: key_ring.KeyRing) -> Door:
+def _make_door(config: ServeConfig, ring: key_ring.KeyRing, *, is_demo: bool) -> Door:
     """Return the door of the page, and say where the page is.
 
     Without keys everybody on this machine may ask, so whoever sees the terminal may look.
@@ -238,7 +248,11 @@ def _make_door(config: ServeConfig, ring: key_ring.KeyRing) -> Door:
     if config.key:
         console.say(f"the page is at {address}; each key sees its own episodes")
         return Door(config.port, hosts=hosts, find_key=lambda headers: ring.find(headers).name)
-    return open_door(config.port, address, key="", hosts=hosts)
+    if not is_demo:
+        return open_door(config.port, address, key="", hosts=hosts)
+    door = open_door(config.port, address, key=None, hosts=hosts)
+    webbrowser.open(f"{address}#token={door.new_token(None)}")
+    return door
 
 
 def _dry_run(config: ServeConfig, where: str, *, offline: bool) -> None:

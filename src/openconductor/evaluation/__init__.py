@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from openconductor.errors import ConfigError
 from openconductor.graders import grade_answer
-from openconductor.protocols import CallContext, Grader, Orchestrator
+from openconductor.protocols import CallContext, Grader, OnEvent, Orchestrator
 from openconductor.reward import episode_correct
 from openconductor.types import Episode, Grade, Problem
 
@@ -51,6 +51,7 @@ async def evaluate(
     concurrency: int = 64,
     samples: int = 1,
     on_result: Callable[[Outcome], None] | None = None,
+    on_event: OnEvent | None = None,
 ) -> list[Outcome]:
     """Ask every problem and grade the answers.
 
@@ -61,6 +62,7 @@ async def evaluate(
         concurrency: the most episodes that ask workers at once.
         samples: how often each problem is asked.
         on_result: gets each outcome as it is known. An error that it raises ends the evaluation.
+        on_event: gets every event of every episode, as a store that keeps them does.
 
     Returns:
         The outcomes: all samples of the first problem, then of the second, and so on.
@@ -78,7 +80,8 @@ async def evaluate(
     async def ask(cell: tuple[int, int]) -> Episode:
         index, sample = cell
         context = CallContext(sample=sample)
-        return await orchestrator.ask(problems[index].question, context=context)
+        question = problems[index].question
+        return await orchestrator.ask(question, on_event=on_event, context=context)
 
     async def settle(cell: tuple[int, int], episode: Episode) -> None:
         index, sample = cell

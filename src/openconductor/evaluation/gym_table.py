@@ -21,7 +21,7 @@ from openconductor.evaluation.tables import make_row, total_usage
 from openconductor.graders.exact import ExactGrader
 from openconductor.measures import Topology, mean_steps, topology_shares, worker_shares
 from openconductor.pool import WorkerPool
-from openconductor.protocols import Orchestrator
+from openconductor.protocols import OnEvent, Orchestrator
 from openconductor.tasks.simulated import Simulation, simulations
 from openconductor.types import Problem, Usage
 
@@ -83,12 +83,13 @@ async def gym_table(
     questions: int = 400,
     seed: int = 0,
     on_progress: OnProgress | None = None,
+    on_event: OnEvent | None = None,
 ) -> GymTable:
     """Ask the Conductor and every reference the same questions of the test split.
 
     All levels are measured, none is an expectation. The Conductor's pool is ``gym_pool(seed)``, or
     some of its workers; the references have the same. ``on_progress`` is told after each answer;
-    the references come first.
+    the references come first. ``on_event`` gets every event of the Conductor's episodes.
 
     Raises:
         ConfigError: ``questions`` is below 1.
@@ -112,7 +113,8 @@ async def gym_table(
             if on_progress is not None:
                 on_progress(next(done), answers, name)
 
-        records = await _ask(name, system, problems, tell)
+        sink = on_event if system is conductor else None
+        records = await _ask(name, system, problems, tell, sink)
         masked = sum(record.correct is None for record in records)
         levels[name] = estimate(scores_by_problem(records), masked)
         spent[name] = total_usage(records)
@@ -153,13 +155,15 @@ async def _ask(
     system: Orchestrator,
     problems: Sequence[Problem],
     on_result: Callable[[Outcome], None],
+    on_event: OnEvent | None,
 ) -> list[Record]:
     """Ask one system every problem.
 
     Raises:
         OpenConductorError: no answer was decided.
     """
-    outcomes = await evaluate(system, problems, ExactGrader(), on_result=on_result)
+    grader = ExactGrader()
+    outcomes = await evaluate(system, problems, grader, on_result=on_result, on_event=on_event)
     if all(outcome.correct is None for outcome in outcomes):
         errors = [outcome.episode.error for outcome in outcomes]
         raise next(error for error in errors if error is not None)

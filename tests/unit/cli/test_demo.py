@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,9 @@ import pytest
 from openconductor.cli.demo import show_gym_table
 from openconductor.evaluation.gym_table import GymTable
 from openconductor.evaluation.statistics import Estimate
+from openconductor.store import read_store
 from openconductor.types import Usage
+from openconductor.ui.door import Visitor
 
 TABLE = GymTable(
     questions=400,
@@ -116,3 +120,44 @@ def test_figures_that_could_not_be_measured_are_left_out(printed) -> None:
     text = printed(table)
     assert "nan" not in text and "jack 0%" not in text
     assert "3 could not be decided" in text
+
+
+def test_what_the_demo_did_is_kept_and_how_to_look_at_it_is_said(run, tmp_path: Path) -> None:
+    journal = tmp_path / "new" / "journal.sqlite"
+    ran = run("demo", "--questions", "3", "--journal", str(journal))
+    assert f"view {journal}" in " ".join(ran.err.split())
+    with read_store(journal) as store:
+        lines = store.lines()
+    assert len(lines) == 4, "one live, and three"
+    assert {line.outcome for line in lines} == {"answered"}
+    assert "demo --view" in " ".join(run("demo", "--questions", "3").err.split())
+
+
+def test_the_demo_opens_a_page_of_what_it_did_where_one_may_ask(run, tmp_path, monkeypatch) -> None:
+    from openconductor.serving import app
+
+    served: list[tuple[object, ...]] = []
+    opened: list[str] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(app, "run", lambda *given: served.append(given))
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    run("demo", "--questions", "3", "--quick", "--view")
+    ((config, gateway, _, listeners, door),) = served
+    listeners[0].close()
+    assert (config.journal, config.allow_asking) == ("runs/demo/journal.sqlite", True)
+    assert gateway.example
+    link, _, token = opened[0].partition("#token=")
+    assert link == f"http://127.0.0.1:{config.port}/ui/episodes"
+    cookies = {door.cookie: door.exchange(token=token)}
+    assert door.visitor({}, cookies) == Visitor(None), "everything is shown"
+    with read_store("runs/demo/journal.sqlite") as store:
+        assert len(store.lines()) == 3
+
+
+def test_the_demo_says_what_its_page_needs_before_it_asks(run, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    for module in ("openconductor.ui.site", "openconductor.ui.pages"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    ran = run("demo", "--view")
+    assert (ran.code, ran.out) == (2, "")
+    assert "openconductor[ui]" in ran.err.replace("\n", "")
