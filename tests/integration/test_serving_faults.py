@@ -273,7 +273,7 @@ def check_books(path: Path, whole: dict[str, dict[str, Any]]) -> Decimal:
             assert Decimal(str(record["charged"])) == sum(map(cost_of, calls))
         charged = sum(map(cost_of, journal.calls()), Decimal(0))
         ((_, tenant),) = KeyRing([table], journal)._tenants
-        assert tenant._period.spent == charged
+        assert tenant._purse.spent == charged
     return charged
 
 

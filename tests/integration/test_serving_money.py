@@ -196,4 +196,4 @@ def check_bills(journal: Journal, calls: Sequence[Call]) -> dict[str, Decimal]:
 
 def accounts(keys: KeyRing) -> dict[str, Decimal]:
     tenants = (tenant for _, tenant in keys._tenants)
-    return {name: tenant._period.spent for name, tenant in zip(KEYS, tenants, strict=True)}
+    return {name: tenant._purse.spent for name, tenant in zip(KEYS, tenants, strict=True)}

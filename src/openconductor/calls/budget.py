@@ -78,6 +78,13 @@ class Account:
         for loop, event in waiting:
             loop.call_soon_threadsafe(event.set)
 
+    async def make_room(self, most: Usage = _NOTHING) -> None:
+        """Get hold of what a call may use, where a budget is shared with other processes.
+
+        This one has all of its money; so nothing is to be done. Whether there is room is checked
+        afterwards.
+        """
+
     async def wait_for_release(self) -> None:
         """Wait until a reservation ends."""
         event = asyncio.Event()
@@ -199,12 +206,13 @@ class RunBudget(Account):
         """Add what a call used."""
         self.add(tokens=usage.tokens, dollars=usage.dollars)
 
-    def count_attempt(self) -> None:
+    async def count_attempt(self) -> None:
         """Count one more attempt at a call.
 
         Raises:
             BudgetExceeded: a limit is reached.
         """
+        await self.make_room()
         self.check_call()
         self.add(calls=1)
 
@@ -264,6 +272,8 @@ class BudgetMeter(Account):
             accounts = self.accounts
             if is_replay():
                 accounts = tuple(account for account in accounts if account.pays_for_replays)
+            for account in accounts:
+                await account.make_room(most)
             crowded = [account for account in accounts if account.has_room_later(most)]
             if not crowded:
                 return Reservation(accounts, most, worker=worker, above=self._above)
@@ -349,12 +359,14 @@ class Reservation:
             for account in self.accounts:
                 account.release(most)
 
-    def count_attempt(self) -> None:
+    async def count_attempt(self) -> None:
         """Count one more attempt at the call.
 
         Raises:
             BudgetExceeded: a limit is reached.
         """
+        for account in self.accounts:
+            await account.make_room()
         self._count(retry=True)
 
     def charge(self, usage: Usage) -> None:

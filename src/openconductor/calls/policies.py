@@ -200,7 +200,7 @@ class Policies:
                 continue
             retries += 1
             if call.budget is not None and not _is_unreached(failure):
-                call.budget.count_attempt()
+                await call.budget.count_attempt()
 
     async def _call(
         self,

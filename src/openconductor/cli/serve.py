@@ -55,7 +55,7 @@ from openconductor.serving.serve_config import (
     make_baseline,
     serve_checks,
 )
-from openconductor.store import check_store, database_url, open_store, place_name
+from openconductor.store import AccountStore, check_store, database_url, open_store, place_name
 from openconductor.traces import TracesTable, open_traces
 from openconductor.ui.door import LOOPBACK, PREFIX, Door
 
@@ -210,7 +210,7 @@ def _serve(config: ServeConfig, where: str, *, is_demo: bool = False) -> None:
         open_traces(config.traces) as traces,
         open_store(config.journal, content=config.content, keep_days=keep_days) as journal,
     ):
-        if keep_days is not None:
+        if keep_days is not None and not isinstance(journal, AccountStore):
             key_ring.charge_killed(journal)
         gateway = Gateway(
             pool,

@@ -241,6 +241,11 @@ class _Pages:
             raise RequestFailed(404, "episode_not_found", message)
         return JsonPage(episode)
 
+    async def usage(self, request: Request) -> Response:
+        """Answer ``GET /v1/usage``: what the key has spent."""
+        tenant = self._keys.find(request.headers)
+        return JsonPage(await asyncio.to_thread(tenant.usage))
+
     async def count(self, request: Request) -> Response:
         """Answer ``POST /v1/messages/count_tokens``: an estimate, without a call."""
         self._keys.find(request.headers)
@@ -315,6 +320,7 @@ def build_app(
         Route("/v1/models/{name:path}", pages.model),
         *ResponsePages(gateway, keys).routes(),
         Route("/v1/episodes/{identifier}", pages.episode),
+        Route("/v1/usage", pages.usage),
         Route("/", pages.home),
         Route("/health", pages.ready),
         Route("/health/live", pages.live),

@@ -137,6 +137,7 @@ class Gateway:
         control = tenant.limit(request.control)
         with ExitStack() as place:
             bill = place.enter_context(tenant.admit())
+            await tenant.count_request()
             way = await self._choose(request, turns, tenant, control, own_way)
             budget = Budget(
                 calls=control.max_calls,

@@ -9,12 +9,15 @@
   stands still until the clock has caught up, so that no budget is filled twice. The requests of
   earlier processes count from their period on.
 
-Not covered: several processes on one store, calls that were in flight when a process was killed,
-and the output of a cancelled call where neither its worker nor its request has a token limit.
+Where replicas share a store, they share the money of each key (``purse``).
+
+Not covered: calls that were in flight when a process was killed, and the output of a cancelled call
+where neither its worker nor its request has a token limit.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import math
@@ -23,23 +26,24 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 
-from openconductor.calls.budget import RunBudget
 from openconductor.calls.options import bound_usage, guess_tokens, least
 from openconductor.errors import OpenConductorError
 from openconductor.events import CallEnded
 from openconductor.serving.apis.wire import (
     Control,
+    Json,
     RequestFailed,
     invalid,
     request_failure,
 )
 from openconductor.serving.serve_config import KeyTable
-from openconductor.store import SERVED, Store, StoreReader
-from openconductor.types import Budget, Call, Usage
+from openconductor.serving.shared.purse import Purse, SharedPurse, Teller
+from openconductor.store import SERVED, AccountStore, Store, StoreReader
+from openconductor.types import Call, Usage
 
 LIMITS = ("max_steps", "max_rounds", "max_calls", "max_tokens", "max_dollars", "max_seconds")
 """Limits that a key sets for each request, by the names that requests have for them."""
@@ -98,7 +102,7 @@ def past_charges(
             continue
         charged = record.value["charged"]
         if charged is None:
-            dollars = _stored_cost(store, record.key.removeprefix(SERVED))
+            dollars = stored_cost(store, record.key.removeprefix(SERVED))
         else:
             dollars = Decimal(charged)
         yield name, began, dollars
@@ -115,15 +119,23 @@ def charge_killed(store: Store, before: float = math.inf) -> None:
         if not record.key.startswith(SERVED) or record.value["began"] >= before:
             continue
         if record.value["charged"] is None:
-            charged = str(_stored_cost(store, record.key.removeprefix(SERVED)))
+            charged = str(stored_cost(store, record.key.removeprefix(SERVED)))
             store.put_record(record.key, {**record.value, "charged": charged}, texts=False)
     store.flush()
 
 
-def _stored_cost(store: StoreReader, identifier: str) -> Decimal:
+def stored_cost(store: StoreReader, identifier: str) -> Decimal:
+    """Return what a key is charged for the stored calls of an episode."""
     episode = store.episode(identifier)
     calls = () if episode is None else episode.calls
     return sum(map(cost_of, calls), Decimal(0))
+
+
+def account_of(key: KeyTable, start: float) -> str:
+    """Return the name of the account of a key in the period that begins then."""
+    if key.period == "total":
+        return f"{key.name}/total"
+    return f"{key.name}/{key.period or 'month'}/{datetime.fromtimestamp(start, UTC):%Y-%m-%d}"
 
 
 def period_at(now: float, key: KeyTable) -> tuple[float, float]:
@@ -138,15 +150,6 @@ def period_at(now: float, key: KeyTable) -> tuple[float, float]:
     return month.timestamp(), next_month.timestamp()
 
 
-@dataclass(slots=True, eq=False)
-class _Period:
-    """The money of one period: its end, what is spent, and the budget (None: unlimited)."""
-
-    end: float
-    spent: Decimal
-    budget: RunBudget | None
-
-
 class Bill:
     """The bill of one request.
 
@@ -157,12 +160,18 @@ class Bill:
         charged: US dollars until now.
     """
 
-    def __init__(self, key: KeyTable, period: _Period, began: float) -> None:
+    def __init__(self, key: KeyTable, purse: Purse, began: float) -> None:
         self.key = key
         self.began = began
-        self.budget = period.budget
+        self.budget = purse.budget
         self.charged = Decimal(0)
-        self._period = period
+        self._purse = purse
+        self._episode = ""
+
+    def open(self, episode: str) -> None:
+        """Begin to charge an episode."""
+        self._episode = episode
+        self._purse.book(episode, self.charged)
 
     def add(self, event: CallEnded) -> None:
         """Charge a call that has ended.
@@ -173,14 +182,19 @@ class Bill:
             return
         dollars = cost_of(event.call)
         self.charged += dollars
-        self._period.spent += dollars
+        self._purse.add(dollars)
+        self._purse.book(self._episode, self.charged)
         if self.budget is not None:  # it was charged the known part already
             self.budget.add(dollars=dollars - event.call.usage.dollars)
+
+    def close(self) -> None:
+        """End the bill: the episode has ended."""
+        self._purse.book(self._episode, self.charged, closed=True)
 
     def failure(self, error: OpenConductorError) -> RequestFailed:
         """Return the failure that a client is told of when its episode ends in an error."""
         if self.budget is not None and self.budget.ended_in(error):
-            return _out_of_money(self.key, self._period)
+            return _out_of_money(self.key, self._purse)
         return request_failure(error)
 
 
@@ -192,19 +206,26 @@ class Tenant:
         past: the charges of its earlier requests, from the beginning of the period on.
         clock: seconds since 1970.
         monotonic: seconds that never jump.
+        teller: gets its money, where replicas share it. None: this process has all.
     """
 
     def __init__(
-        self, key: KeyTable, past: Iterable[Charge], clock: Clock, monotonic: Clock
+        self,
+        key: KeyTable,
+        past: Iterable[Charge],
+        clock: Clock,
+        monotonic: Clock,
+        teller: Teller | None = None,
     ) -> None:
         self._key = key
+        self._teller = teller
         self._clock = clock
         self._monotonic = monotonic
         self._recent: deque[float] = deque()  # when the requests of the last minute began
         self._running = 0
         self._now = clock()
         self._past = list(past)
-        self._period = self._open_period()
+        self._purse = self._open_purse()
 
     @property
     def name(self) -> str:
@@ -248,24 +269,56 @@ class Tenant:
                 last minute.
         """
         self._now = max(self._now, self._clock())
-        if self._now >= self._period.end:
-            self._period = self._open_period()
+        if self._now >= self._purse.end:
+            self._purse = self._open_purse()
         key = self._key
-        period = self._period
+        purse = self._purse
         # A budget of 0 still allows calls that are free.
-        if key.dollars and period.spent >= key.dollars:
-            raise _out_of_money(key, period)
-        if key.rpm is not None:
+        if key.dollars and purse.spent >= key.dollars:
+            raise _out_of_money(key, purse)
+        if key.rpm is not None and self._teller is None:
             self._check_rate(key.rpm)
         if key.concurrency is not None and self._running >= key.concurrency:
             raise _too_many(f"{key.concurrency} requests at once", _RETRY_S)
-        if key.rpm is not None:
+        if key.rpm is not None and self._teller is None:
             self._recent.append(self._monotonic())
         self._running += 1
         try:
-            yield Bill(key, period, self._now)
+            yield Bill(key, purse, self._now)
         finally:
             self._running -= 1
+
+    async def count_request(self) -> None:
+        """Count an admitted request among those of all replicas, where they share the limit.
+
+        Raises:
+            RequestFailed: the key has had too many requests in the last minute.
+            JournalError: the store failed.
+        """
+        rpm = self._key.rpm
+        if rpm is None or self._teller is None:
+            return
+        after = await asyncio.to_thread(self._teller.accounts.count_request, self.name, rpm)
+        if after:
+            raise _too_many(f"{rpm} requests a minute", after)
+
+    def usage(self) -> Json:
+        """Return what the key has spent in its period, and of how much; None: no budget."""
+        key = self._key
+        page: Json = {"object": "usage", "key": key.name, "spent": None, "limit": None}
+        if key.dollars is None:
+            return page
+        start, end = period_at(max(self._now, self._clock()), key)
+        spent = Decimal(0)
+        if self._teller is not None:
+            spent = self._teller.accounts.spent(account_of(key, start)) or spent
+        elif end == self._purse.end:
+            spent = self._purse.spent
+        page |= {"spent": f"{spent:f}", "limit": f"{key.dollars:f}"}
+        page["period"] = key.period or "month"
+        if end < math.inf:
+            page["ends"] = int(end)
+        return page
 
     def _check_rate(self, rpm: int) -> None:
         now = self._monotonic()
@@ -274,17 +327,18 @@ class Tenant:
         if len(self._recent) >= rpm:
             raise _too_many(f"{rpm} requests a minute", self._recent[0] + _MINUTE_S - now)
 
-    def _open_period(self) -> _Period:
-        """Return the current period, with what earlier processes spent in it."""
+    def _open_purse(self) -> Purse:
+        """Return the money of the current period, with what earlier processes spent in it."""
         start, end = period_at(self._now, self._key)
         spent = sum((dollars for began, dollars in self._past if began >= start), Decimal(0))
         # What began later, because the clock was set back since, counts in its own period too.
         self._past = [charge for charge in self._past if charge[0] >= end]
-        budget = None
-        if self._key.dollars is not None:
-            budget = RunBudget(Budget(dollars=self._key.dollars))
-            budget.add(dollars=spent)
-        return _Period(end, spent, budget)
+        limit = self._key.dollars
+        if limit is None or self._teller is None:
+            return Purse(end, spent, limit)
+        account = account_of(self._key, start)
+        self._teller.accounts.open(account, spent)
+        return SharedPurse(end, account, limit, self._teller)
 
 
 class KeyRing:
@@ -309,12 +363,22 @@ class KeyRing:
         monotonic: Clock = time.monotonic,
     ) -> None:
         now = clock()
+        teller = None
+        if isinstance(store, AccountStore):
+            teller = Teller(store.accounts, partial(stored_cost, store))
         past: defaultdict[str, list[Charge]] = defaultdict(list)
-        since = {key.name: period_at(now, key)[0] for key in keys if key.dollars is not None}
+        since: dict[str, float] = {}
+        for key in keys:
+            start, _ = period_at(now, key)
+            is_open = teller and teller.accounts.spent(account_of(key, start)) is not None
+            if key.dollars is not None and not is_open:
+                since[key.name] = start
         if store is not None and since:
             for name, began, dollars in past_charges(store, since):
                 past[name].append((began, dollars))
-        self._tenants = [(key.hash, Tenant(key, past[key.name], clock, monotonic)) for key in keys]
+        self._tenants = [
+            (key.hash, Tenant(key, past[key.name], clock, monotonic, teller)) for key in keys
+        ]
         self._anyone = None if keys else Tenant(KeyTable("", ""), (), clock, monotonic)
 
     def named(self, name: str) -> Tenant:
@@ -361,7 +425,7 @@ class KeyRing:
         return matching
 
 
-def _out_of_money(key: KeyTable, period: _Period) -> RequestFailed:
+def _out_of_money(key: KeyTable, period: Purse) -> RequestFailed:
     message = f"key {key.name!r}: ${period.spent:f} of its budget of ${key.dollars:f} are spent"
     if key.dollars is not None and period.spent < key.dollars:
         message += ", and the rest is less than a call may cost"

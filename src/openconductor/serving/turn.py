@@ -257,6 +257,7 @@ class Turn:
                 self._bill.add(event)
             case Asked():
                 self.id = event.episode
+                self._bill.open(self.id)
                 if self._events is None:
                     self._keep(None, tools=False)
                 self._changed.set()
@@ -330,6 +331,7 @@ class Turn:
             self._remember(self._bill.key.name, self.id, turn)
         self._metrics.count_charge(self._bill.key.name, self._bill.charged)
         self._keep(self._bill.charged, tools=tools)
+        self._bill.close()
         if self._events is not None:  # after the charge, which is exact whatever is lost
             self._store.put_episode(self._events)
         request = self.request

@@ -8,8 +8,9 @@ that were paid for (``CompletionStore``), and it keeps records by key (``RecordR
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from decimal import Decimal
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
@@ -207,6 +208,89 @@ class RecordClaims(Protocol):
 
     def release(self, key: str) -> None:
         """Give a claimed record back, once what was handed over before is durable."""
+        ...
+
+
+class Balance(NamedTuple):
+    """The state of an account, in US dollars.
+
+    Attributes:
+        granted: what this process was granted just now; 0: there was not enough.
+        spent: what was charged, by all processes.
+    """
+
+    granted: Decimal
+    spent: Decimal
+
+
+class Accounts(Protocol):
+    """Keeps the money of accounts that several processes spend.
+
+    A process reserves a slice of what is left, and spends it without asking again. What it does not
+    need it gives back when another one wants it. The slices of a dead process come back.
+    """
+
+    def open(self, account: str, spent: Decimal) -> None:
+        """Open an account of which so much was spent before; one that is there stays as it is."""
+        ...
+
+    def spent(self, account: str) -> Decimal | None:
+        """Return what was charged to an account. None: there is none."""
+        ...
+
+    def reserve(self, account: str, limit: Decimal, dollars: Decimal) -> Balance:
+        """Reserve a slice of at least so many dollars; if there is none, ask the others for theirs.
+
+        Args:
+            account: the account.
+            limit: what may be charged and reserved together.
+            dollars: the least that is needed.
+        """
+        ...
+
+    def give_back(self, account: str, dollars: Decimal) -> None:
+        """Give back a part of this process's slice."""
+        ...
+
+    def watch(self, accounts: Sequence[str]) -> Mapping[str, bool]:
+        """Return the accounts of which this process has a slice: True if others want some of it."""
+        ...
+
+    def charge(self, account: str, episode: str, total: Decimal, *, closed: bool) -> None:
+        """Charge an episode so many dollars in all; durable as events are.
+
+        Until it is closed, and if this process dies, the episode is charged what its calls in the
+        store cost (``settle_dead``).
+        """
+        ...
+
+    def settle_dead(self, cost: Callable[[str], Decimal]) -> None:
+        """Charge the open episodes of dead processes, and take back their slices.
+
+        Args:
+            cost: returns what the stored calls of an episode cost.
+        """
+        ...
+
+    def count_request(self, account: str, limit: int) -> float:
+        """Count a request, unless ``limit`` of them were counted in the last minute.
+
+        Returns:
+            0.0 if it was counted, or else the seconds until the next one may be.
+        """
+        ...
+
+
+@runtime_checkable
+class AccountStore(Protocol):
+    """A store with accounts, because several processes share it.
+
+    Its methods and those of ``accounts`` raise JournalError.
+    """
+
+    @property
+    def accounts(self) -> Accounts:
+        """The accounts in the store."""
         ...
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import NamedTuple
 
 from openconductor.events import Answered, Asked, CallEnded, Event, RoundEnded, StepEnded
@@ -38,6 +39,15 @@ class Release(NamedTuple):
     key: str
 
 
+class Charge(NamedTuple):
+    """The charge of an episode to an account, in all until now (``Accounts.charge``)."""
+
+    account: str
+    episode: str
+    dollars: Decimal
+    closed: bool
+
+
 Item = (
     Asked
     | CallEnded
@@ -48,6 +58,7 @@ Item = (
     | Together
     | Removal
     | Release
+    | Charge
 )
 
 ADDED = {
@@ -90,11 +101,13 @@ class RowBatch:
         rows: those to add, by their kind (``ADDED``).
         removals: what is removed after that.
         releases: keys of claimed calls that are given back.
+        charges: the last charge of each episode.
     """
 
     rows: defaultdict[str, list[Row]] = field(default_factory=lambda: defaultdict(list[Row]))
     removals: list[Removal] = field(default_factory=list[Removal])
     releases: list[str] = field(default_factory=list[str])
+    charges: dict[str, Charge] = field(default_factory=dict[str, Charge])
 
 
 class RowBuilder:
@@ -156,6 +169,9 @@ class RowBuilder:
             return
         if isinstance(item, Release):
             self._batch.releases.append(item.key)
+            return
+        if isinstance(item, Charge):
+            self._batch.charges[item.episode] = item
             return
         texts = self._policy(item)
         if isinstance(item, CallEnded):

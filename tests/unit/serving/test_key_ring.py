@@ -345,7 +345,7 @@ def test_what_was_spent_before_a_restart_is_read_from_the_journal(tmp_path: Path
         tenant = Clock().tenant(journal=journal, dollars=spent)
         assert refusal(tenant).status == 402
         lasting = Clock().tenant(journal=journal, dollars=Decimal(9), period="total")
-        assert lasting._period.spent == 9 + spent
+        assert lasting._purse.spent == 9 + spent
 
 
 def test_a_restart_before_the_clock_is_right_gives_nothing_back(tmp_path: Path) -> None:
@@ -390,7 +390,7 @@ class Money(RuleBasedStateMachine):
         self.tenant = self.clock.tenant(journal=self.journal, dollars=self.limit, period="day")
         self.open: dict[str, tuple[Bill, ExitStack, BudgetMeter]] = {}
         self.calls: list[tuple[str, Any, int, int]] = []
-        self.period = self.tenant._period
+        self.period = self.tenant._purse
         self.spent_before = self.period.spent
 
     @rule(hours=st.sampled_from((-40, -24, -1, 1, 12, 24, 40)))
@@ -403,10 +403,10 @@ class Money(RuleBasedStateMachine):
         try:
             bill = stack.enter_context(self.tenant.admit())
         except RequestFailed:
-            assert self.tenant._period.spent >= self.limit
+            assert self.tenant._purse.spent >= self.limit
             return
-        if self.period is not bill._period:
-            self.period = bill._period
+        if self.period is not bill._purse:
+            self.period = bill._purse
             self.spent_before = self.period.spent
         episode = f"{len(self.costs):032x}"
         self.open[episode] = bill, stack, BudgetMeter(Budget(), now=0.0, payer=bill.budget)
@@ -465,10 +465,10 @@ class Money(RuleBasedStateMachine):
             return
         for episode, (bill, _, _) in self.open.items():
             assert (bill.began, bill.charged) == self.costs[episode]
-            assert bill._period.spent == bill.budget.used["dollars"]
+            assert bill._purse.spent == bill.budget.used["dollars"]
         today = self.tenant._now // DAY * DAY
         costs = [dollars for began, dollars in self.costs.values() if began >= today]
-        assert self.tenant._period.spent == sum(costs)
+        assert self.tenant._purse.spent == sum(costs)
 
     @invariant()
     def no_more_is_spent_than_there_is(self) -> None:

@@ -29,7 +29,7 @@ def test_processes_that_open_an_empty_database_at_once_make_its_tables_once(
     for number, store in enumerate(stores):
         store(one_call(episode=f"e{number}"))
         store.close()
-    assert database.rows("SELECT version, count(*) FROM openconductor_store GROUP BY 1") == [(1, 1)]
+    assert database.rows("SELECT version, count(*) FROM openconductor_store GROUP BY 1") == [(2, 1)]
     assert database.rows("SELECT count(*) FROM calls") == [(6,)]
     assert database.rows("SELECT count(*) FROM processes") == [(0,)]
 
@@ -45,7 +45,7 @@ def test_a_database_without_a_store_is_not_read_and_may_become_one(database: Dat
     ("statement", "expected"),
     [
         ("CREATE TABLE episodes (title text)", "tables of another program"),
-        ("UPDATE openconductor_store SET version = 99", "schema version 99, .* at most 1"),
+        ("UPDATE openconductor_store SET version = 99", "schema version 99, .* at most 2"),
     ],
 )
 def test_tables_that_are_not_ours_are_refused_and_left_alone(

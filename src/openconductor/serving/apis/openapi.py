@@ -101,6 +101,7 @@ ANSWERS = {
 """The answer of each API under 200, by its name."""
 _MODEL = {"id": str, "object": "model", "created": int, "owned_by": str}
 _STATUS = {"status": str}
+_USAGE = {"object": "usage", "key": str, "spent": str, "limit": str}
 _EPISODE = {"id": str, "outcome": str}
 _RESPONSE_PATH = "/v1/responses/{identifier}"
 _DELETED = {"id": str, "object": "response", "deleted": True}
@@ -112,6 +113,7 @@ _GETS: dict[str, tuple[str, str, object]] = {
     _RESPONSE_PATH: ("identifier", "an earlier answer, to the key that made it", _RESPONSE),
     f"{_RESPONSE_PATH}/input_items": ("identifier", "its conversation, as items", _ITEMS),
     "/v1/episodes/{identifier}": ("identifier", "an episode, to the key that made it", _EPISODE),
+    "/v1/usage": ("", "what the key has spent of its budget", _USAGE),
     "/health": ("", "requests are accepted", _STATUS),
     "/health/live": ("", "the process runs", _STATUS),
     "/health/ready": ("", "requests are accepted", _STATUS),

@@ -21,8 +21,9 @@ from openconductor.store import place_name
 Connection = psycopg.Connection[DictRow]
 
 LOCK = 0x4F434A4C  # "OCJL": the first number of our advisory locks
-MIGRATING, WRITING, PRUNING = 1, 2, 3
-"""The second number: of who changes the tables, adds rows (shared), or removes old ones."""
+MIGRATING, WRITING, PRUNING, SETTLING = 1, 2, 3, 4
+"""The second number: of who changes the tables, adds rows (shared), removes old ones, or settles
+for dead processes."""
 
 BLOCK = 1000
 """Numbers of messages and texts that a process takes at a time."""
@@ -90,7 +91,28 @@ CREATE VIEW turns AS
 INSERT INTO openconductor_store VALUES (0, 0);
 """
 
-_MIGRATIONS = (_TABLES,)
+_ACCOUNTS = """
+-- The money of keys, in US dollars: what was charged, and the sum of the slices that processes have
+-- reserved. Others want some of them until `wanted`.
+CREATE TABLE accounts (
+    id text PRIMARY KEY, spent numeric NOT NULL, reserved numeric NOT NULL DEFAULT 0,
+    wanted timestamptz);
+CREATE TABLE slices (
+    account text NOT NULL, process text NOT NULL, dollars numeric NOT NULL,
+    PRIMARY KEY (account, process));
+CREATE TABLE charges (
+    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, account text NOT NULL,
+    episode text NOT NULL, dollars numeric NOT NULL);
+CREATE INDEX charges_by_episode ON charges (episode);
+-- The episodes whose charges may still grow.
+CREATE TABLE bills (episode text PRIMARY KEY, account text NOT NULL, process text NOT NULL);
+CREATE INDEX bills_by_process ON bills (process);
+-- When the requests of the last minute began. A crash of the database forgets them.
+CREATE UNLOGGED TABLE begun (account text NOT NULL, at timestamptz NOT NULL);
+CREATE INDEX begun_by_account ON begun (account, at);
+"""
+
+_MIGRATIONS = (_TABLES, _ACCOUNTS)
 """The changes of the tables; a database of version n has had the first n."""
 
 
@@ -211,13 +233,17 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Generator[Connection]:
-        """Run the block in a transaction.
+        """Run the block in a transaction; it is not repeated if the connection was lost.
 
         Raises:
             psycopg.Error: it failed.
         """
-        with self._pool.connection() as connection, connection.transaction():
-            yield connection
+        try:
+            with self._pool.connection() as connection, connection.transaction():
+                yield connection
+        except psycopg.OperationalError:
+            self._pool.check()
+            raise
 
     @contextmanager
     def explained(self) -> Generator[None]:

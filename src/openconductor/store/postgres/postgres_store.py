@@ -13,6 +13,7 @@ from typing import Literal
 
 from openconductor.errors import JournalError
 from openconductor.privacy import Privacy
+from openconductor.store.postgres.accounts import DatabaseAccounts
 from openconductor.store.postgres.claims import Claims
 from openconductor.store.postgres.database import Database
 from openconductor.store.postgres.postgres_reader import PostgresReader
@@ -35,6 +36,9 @@ class PostgresStore(QueuedSink, PostgresReader):
         content: as for ``Journal``.
         redact: as for ``Journal``.
         keep_days: as for ``Journal``; of several processes that have it, one removes at a time.
+
+    Attributes:
+        accounts: the money that several processes spend.
 
     Raises:
         ConfigError: ``content`` has another value, or the URL cannot be read.
@@ -61,6 +65,7 @@ class PostgresStore(QueuedSink, PostgresReader):
             undone.enter_context(closing(writer)).open()
             undone.pop_all()
         self._start(writer)
+        self.accounts = DatabaseAccounts(database, owner, self._put)
         self._claims = Claims(database, owner, self.find_completions, self.release, held)
         self._remover = None if keep_days is None else Remover(database, keep_days)
 

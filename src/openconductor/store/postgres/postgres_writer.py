@@ -16,6 +16,7 @@ from psycopg.rows import DictRow
 
 from openconductor.errors import JournalError
 from openconductor.privacy import Privacy
+from openconductor.store.postgres.accounts import add_charges, give_back_all
 from openconductor.store.postgres.database import (
     BLOCK,
     LOCK,
@@ -146,6 +147,8 @@ class PostgresWriter:
         """Give back what this process has claimed, and close the connection."""
         with suppress(psycopg.Error):
             connection = self._connected()
+            with connection.transaction():
+                give_back_all(connection, self._owner)
             execute(connection, "DELETE FROM processes WHERE id = ?", (self._owner,))
             execute(connection, _RELEASE_DEAD)
         self._disconnect()
@@ -175,6 +178,8 @@ class PostgresWriter:
             execute(connection, "DELETE FROM outcomes WHERE key = ANY(?)", (list(removal.records),))
         if batch.releases:
             execute(connection, _RELEASE, (batch.releases, self._owner))
+        if batch.charges:  # at the end, because the rows of accounts are wanted by all
+            add_charges(connection, batch.charges.values(), self._owner)
 
     def _check_generation(self, generation: int) -> None:
         """Forget messages and texts that were removed with old episodes meanwhile.

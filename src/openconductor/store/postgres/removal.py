@@ -1,7 +1,7 @@
 """Retention in PostgreSQL: old episodes go, with the messages and texts that only they refer to.
 
-Records stay, as in a SQLite file. One process at a time removes, in steps that are transactions of
-their own; the others go on writing.
+Records stay, as in a SQLite file, and so do episodes that a key may still be charged for. One
+process at a time removes, in steps that are transactions of their own; the others go on writing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from openconductor.store.sqlite.retention import DAY_S, EVERY_S
 from openconductor.store.store import SHOWN
 
 _OLD = """DELETE FROM episodes WHERE number IN (
-    SELECT number FROM episodes WHERE started < ? ORDER BY number LIMIT 200) RETURNING id"""
+    SELECT number FROM episodes WHERE started < ?
+        AND NOT EXISTS (SELECT FROM bills WHERE bills.episode = episodes.id)
+    ORDER BY number LIMIT 200) RETURNING id"""
 _NEXT = """UPDATE openconductor_store SET generation = generation + 1
     RETURNING nextval('numbers') AS first"""
 _UNUSED_MESSAGES = """DELETE FROM messages WHERE number < ? AND number NOT IN (

@@ -1,0 +1,1 @@
+"""What replicas of the server share."""

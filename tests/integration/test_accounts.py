@@ -1,0 +1,252 @@
+"""Money that replicas share: the last cent is spent once, and that of a dead replica comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from tests.places import DatabasePlace
+from tests.postgres_server import PostgresServer
+
+from openconductor.calls.budget import BudgetMeter
+from openconductor.errors import BudgetExceeded
+from openconductor.events import Asked, CallEnded
+from openconductor.serving.apis.wire import RequestFailed
+from openconductor.serving.key_ring import KeyRing, Tenant, hash_key
+from openconductor.serving.serve_config import KeyTable
+from openconductor.types import Budget, Call, Message, Price, Sampling, Usage
+
+CENT = Decimal("0.01")
+PRICE = Price(Decimal(0), Decimal(10_000))  # a cent a token written
+HELLO = (Message("user", "hello"),)
+
+
+@pytest.fixture
+def place(postgres: PostgresServer) -> DatabasePlace:
+    return DatabasePlace(postgres.new_place())
+
+
+@pytest.fixture
+def stores(place: DatabasePlace) -> Iterator[list[Any]]:
+    """Two stores in one database, as two replicas have them."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(place.open()) for _ in range(2)]
+
+
+def tenant_of(store: Any, **options: Any) -> Tenant:
+    table = KeyTable("ann", hash_key("oc-ann"), **{"period": "total", **options})
+    return KeyRing([table], store).find({"x-api-key": "oc-ann"})
+
+
+def one_call(cents: int, most: int) -> CallEnded:
+    usage = Usage(0, 0, cents, dollars=cents * CENT)
+    sampling = Sampling(max_tokens=most)
+    return CallEnded(
+        "e", 0, 0.0, 0, Call("w", "answered", HELLO, sampling, usage=usage, price=PRICE)
+    )
+
+
+def books(place: DatabasePlace) -> tuple[Decimal, Decimal, Decimal, Decimal]:
+    """Return what the account holds, and the sums of its charges and slices."""
+    (row,) = place.rows("""SELECT spent, reserved, (SELECT coalesce(sum(dollars), 0) FROM charges),
+        (SELECT coalesce(sum(dollars), 0) FROM slices) FROM accounts""")
+    return row
+
+
+async def spend(tenant: Tenant, episode: str, *, cents: int, most: int, seconds: float = 0) -> bool:
+    """Make a call that may cost ``most`` cents and costs fewer; return False if it is refused."""
+    try:
+        with tenant.admit() as bill:
+            bill.open(episode)
+            meter = BudgetMeter(Budget(), now=0.0, payer=bill.budget)
+            try:
+                with await meter.reserve_call(Usage(dollars=most * CENT), worker="w") as reserved:
+                    await asyncio.sleep(seconds)
+                    ended = one_call(cents, most)
+                    reserved.charge(ended.call.usage)
+                    bill.add(ended)
+            finally:
+                bill.close()
+    except (BudgetExceeded, RequestFailed):
+        return False
+    return True
+
+
+# ── the account ───────────────────────────────────────────────────────────────────────────────────
+def test_what_is_reserved_and_charged_never_passes_the_limit(
+    stores: list[Any], place: DatabasePlace
+) -> None:
+    first, second = (store.accounts for store in stores)
+    first.open("a", Decimal(1))
+    first.open("a", Decimal(5))
+    assert first.reserve("a", Decimal(10), Decimal(6)) == (6, 1)
+    assert second.reserve("a", Decimal(10), Decimal(4)) == (0, 1)
+    assert second.reserve("a", Decimal(10), Decimal(0)) == (Decimal("0.03"), 1)
+    assert first.watch(["a"]) == {"a": True}
+    first.charge("a", "e1", Decimal("2.5"), closed=False)
+    first.charge("a", "e1", Decimal(4), closed=True)
+    stores[0].flush()
+    assert books(place) == (5, Decimal("2.03"), 4, Decimal("2.03"))
+    first.give_back("a", Decimal(2))
+    assert second.reserve("a", Decimal(10), Decimal("4.97")) == (Decimal("4.97"), 5)
+    assert second.reserve("a", Decimal(10), Decimal("0.01")).granted == 0
+    assert books(place) == (5, 5, 4, 5)
+
+
+def test_a_store_that_closes_gives_its_slices_back(stores: list[Any], place: DatabasePlace) -> None:
+    for store in stores:
+        store.accounts.open("a", Decimal(0))
+        assert store.accounts.reserve("a", Decimal(10), Decimal(5)).granted == 5
+    stores[1].close()
+    assert books(place) == (0, 5, 0, 5)
+
+
+def kill(place: DatabasePlace, store: Any) -> None:
+    """Let a store's process count as dead, until it says that it is alive."""
+    place.rows(f"UPDATE processes SET until = '-infinity' WHERE id = '{store._owner}'")
+
+
+def test_a_dead_replica_is_charged_what_its_calls_cost_and_its_money_comes_back(
+    stores: list[Any], place: DatabasePlace
+) -> None:
+    dead, alive = stores
+    dead.accounts.open("a", Decimal(0))
+    assert dead.accounts.reserve("a", Decimal(10), Decimal(5)).granted == 5
+    for episode, total in (("e1", 2), ("e2", 1)):
+        dead.accounts.charge("a", episode, Decimal(total), closed=False)
+    dead.flush()
+    alive.accounts.settle_dead(lambda _: Decimal(9))
+    assert books(place) == (3, 2, 3, 2)  # it lives
+    kill(place, dead)
+    costs = {"e1": Decimal("2.25"), "e2": Decimal(0)}
+    alive.accounts.settle_dead(costs.__getitem__)
+    assert books(place) == (Decimal("2.25"), 0, Decimal("2.25"), 0)
+    # It was only paused: what it charges counts once, and touches nobody's slice.
+    assert alive.accounts.reserve("a", Decimal(10), Decimal(3)).granted == 3
+    dead.accounts.charge("a", "e1", Decimal("2.5"), closed=True)
+    dead.flush()
+    assert books(place) == (Decimal("2.5"), 3, Decimal("2.5"), 3)
+
+
+def test_requests_of_a_minute_are_counted_by_all_replicas_together(stores: list[Any]) -> None:
+    first, second = (store.accounts for store in stores)
+    assert [first.count_request("a", 3), second.count_request("a", 3)] == [0.0, 0.0]
+    assert first.count_request("a", 3) == 0.0
+    for accounts in (first, second):
+        assert 50 < accounts.count_request("a", 3) <= 60
+    assert second.count_request("b", 3) == 0.0
+
+
+# ── keys ──────────────────────────────────────────────────────────────────────────────────────────
+async def test_two_replicas_spend_a_budget_to_within_one_call_and_never_more(
+    stores: list[Any], place: DatabasePlace
+) -> None:
+    tenants = [tenant_of(store, dollars=Decimal("2.00")) for store in stores]
+
+    async def ask(number: int) -> bool:
+        tenant = tenants[number % 2]
+        return await spend(tenant, f"e{number}", cents=1 + number % 3, most=3, seconds=0.002)
+
+    answered = await asyncio.wait_for(asyncio.gather(*map(ask, range(160))), 60)
+    for store in stores:
+        store.flush()
+    spent, _, charged, _ = books(place)
+    cents = [1 + number % 3 for number, was_answered in enumerate(answered) if was_answered]
+    assert spent == charged == sum(cents) * CENT
+    assert Decimal("1.97") < spent <= Decimal("2.00")
+    assert False in answered[:2] or sum(answered) > 90
+
+
+async def test_what_another_replica_has_reserved_and_does_not_need_is_called_back(
+    stores: list[Any],
+) -> None:
+    first, second = (tenant_of(store, dollars=Decimal("1.00")) for store in stores)
+    assert await spend(first, "e1", cents=1, most=90)
+    assert await asyncio.wait_for(spend(second, "e2", cents=2, most=95), 10)
+    assert not await asyncio.wait_for(spend(second, "e3", cents=1, most=98), 10)
+    assert await asyncio.wait_for(spend(first, "e4", cents=1, most=97), 10)
+
+
+async def test_a_call_waits_for_what_calls_of_another_replica_may_leave(stores: list[Any]) -> None:
+    first, second = (tenant_of(store, dollars=Decimal("1.00")) for store in stores)
+    running = asyncio.create_task(spend(first, "e1", cents=5, most=90, seconds=0.5))
+    await asyncio.sleep(0.1)
+    assert await asyncio.wait_for(spend(second, "e2", cents=1, most=80), 10)
+    assert await running
+
+
+async def test_the_money_of_a_dead_replica_is_spent_by_another_one(
+    stores: list[Any], place: DatabasePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openconductor.serving.shared.purse._SETTLE_S", 0.1)
+    dead, alive = stores
+    table = KeyTable("ann", hash_key("oc-ann"), dollars=Decimal("1.00"), period="total")
+    tenant = KeyRing([table], dead).find({"x-api-key": "oc-ann"})
+    hanging = asyncio.create_task(spend(tenant, "e1", cents=5, most=90, seconds=600))
+    await asyncio.sleep(0.3)
+    dead(Asked("e1", 0, 0.0, "hello"))
+    dead(CallEnded("e1", 0, 0.0, 0, one_call(30, 30).call))
+    dead.flush()
+    other = tenant_of(alive, dollars=Decimal("1.00"))
+    waiting = asyncio.create_task(spend(other, "e2", cents=60, most=65))
+    await asyncio.sleep(0.3)
+    assert not waiting.done()
+    kill(place, dead)
+    assert await asyncio.wait_for(waiting, 20)
+    alive.flush()
+    assert books(place)[:3] == (90 * CENT, books(place)[3], 90 * CENT)
+    assert not await asyncio.wait_for(spend(other, "e3", cents=1, most=11), 20)
+    hanging.cancel()
+
+
+async def test_a_replica_that_was_paused_spends_nothing_of_what_others_took(
+    stores: list[Any], place: DatabasePlace
+) -> None:
+    paused, alive = stores
+    first, second = (tenant_of(store, dollars=Decimal("1.00")) for store in stores)
+    assert await spend(first, "e1", cents=1, most=99)
+    kill(place, paused)
+    alive.accounts.settle_dead(lambda _: CENT)
+    assert await asyncio.wait_for(spend(second, "e2", cents=98, most=99), 10)
+    await asyncio.sleep(0.4)  # the next look at the slice
+    assert not await asyncio.wait_for(spend(first, "e3", cents=5, most=5), 10)
+
+
+async def test_a_budget_of_no_dollars_pays_for_what_is_free(stores: list[Any]) -> None:
+    tenant = tenant_of(stores[0], dollars=Decimal(0))
+    assert await spend(tenant, "e1", cents=0, most=0)
+    assert not await spend(tenant, "e2", cents=1, most=1)
+
+
+async def test_what_a_key_spent_before_it_had_an_account_counts(stores: list[Any]) -> None:
+    record = {"key": "ann", "began": 1.0, "charged": "0.97"}
+    stores[0].put_record("serve/e0", record, texts=False)
+    stores[0].flush()
+    tenants = [tenant_of(store, dollars=Decimal("1.00")) for store in stores]
+    assert [await spend(tenant, "e", cents=4, most=4) for tenant in tenants] == [False, False]
+    assert await spend(tenants[0], "e1", cents=3, most=3)
+    assert not await spend(tenants[1], "e2", cents=1, most=1)
+
+
+async def test_old_episodes_stay_until_their_keys_are_charged(
+    stores: list[Any], place: DatabasePlace
+) -> None:
+    from openconductor.store import prune_store
+
+    dead, alive = stores
+    dead.accounts.open("a", Decimal(0))
+    for episode in ("open", "closed"):
+        dead(Asked(episode, 0, 0.0, "hello"))
+        dead.accounts.charge("a", episode, Decimal(1), closed=episode == "closed")
+    dead.flush()
+    prune_store(place.name, 9e9)
+    assert [episode.id for episode in alive.episodes()] == ["open"]
+    kill(place, dead)
+    alive.accounts.settle_dead(lambda _: Decimal(2))
+    prune_store(place.name, 9e9)
+    assert alive.episodes() == []
+    assert alive.accounts.spent("a") == 3

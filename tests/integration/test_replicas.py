@@ -1,0 +1,222 @@
+"""Replicas of the server on one database: they share keys and money, and answer for each other."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.places import DatabasePlace
+from tests.postgres_server import PostgresServer
+
+from integration.counting_server import CountingServer, Turns
+from integration.test_serving_process import find_port, wait_until
+from openconductor.config import dump_toml
+from openconductor.serving.key_ring import cost_of, new_key
+
+KEY, HASH = new_key()
+LIMIT = Decimal(3)
+PLAN = "model_id = [0, 0]\nsubtasks = ['Think.', 'Answer.']\naccess_list = [[], [0]]"
+POOL = """[[worker]]
+name = "{name}"
+model = "{name}"
+base_url = "{url}"
+retries = 0
+price = {{ input = 7, output = 77 }}
+sampling = {{ max_tokens = 200 }}
+"""
+PRICES = {"input": Decimal("0.000007"), "output": Decimal("0.000077")}
+CLIENTS = 64
+LAUNCH = """
+import sys
+from openconductor.serving.shared import purse
+from openconductor.store.postgres import postgres_writer
+postgres_writer.LEASE_S, purse._TRUSTED_S, purse._SETTLE_S = 3.0, 1.5, 0.5
+from openconductor.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+class Workers(CountingServer):
+    """A planner that writes a plan, and a worker that answers; what each token costs is counted."""
+
+    PAUSE_S = (0.005, 0.03)
+
+    def __init__(self) -> None:
+        self.dollars = Decimal(0)
+        self.texts: Counter[str] = Counter()
+        super().__init__(1)
+
+    def text(self, model: str, turns: Turns, asked: str) -> str:
+        text = PLAN if model == "planner" else f"answer to {asked}"
+        read = sum(len(content) for _, content in turns)
+        self.dollars += read * PRICES["input"] + len(text) * PRICES["output"]
+        self.texts[turns[-1][1]] += 1
+        return text
+
+
+class Replica:
+    """One server of several, as a process."""
+
+    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
+        path = folder / "serve.toml"
+        path.write_text(dump_toml({"port": 0, **config}))
+        command = [sys.executable, "-c", LAUNCH, "serve", "--config", str(path)]
+        self.log = folder / "log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, stderr=log)
+
+    def wait(self) -> None:
+        self.url = f"http://127.0.0.1:{find_port(self.process, self.log)}"
+
+
+@contextmanager
+def replicas(folder: Path, place: DatabasePlace, url: str, count: int, **key: Any) -> Iterator[Any]:
+    """Serve from so many processes, over workers at an address."""
+    pool = folder / "pool.toml"
+    pool.write_text("".join(POOL.format(name=name, url=url) for name in ("w", "planner")))
+    table = {"name": "ann", "hash": HASH, "period": "total", "dollars": str(LIMIT), **key}
+    config = {"pool": str(pool), "conductor": "worker:planner", "journal": place.name}
+    started: list[Replica] = []
+    with ExitStack() as stack:
+        for number in range(count):
+            own = folder / str(number)
+            own.mkdir()
+            started.append(Replica(own, {**config, "log_level": "warning", "key": [table]}))
+            stack.callback(started[-1].process.wait, 30)
+            stack.callback(started[-1].process.kill)
+        for replica in started:
+            replica.wait()
+        yield started
+
+
+@pytest.fixture
+def place(postgres: PostgresServer) -> DatabasePlace:
+    return DatabasePlace(postgres.new_place())
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    counting = Workers()
+    yield counting
+    counting.close()
+
+
+def body_of(model: str, question: str, **more: Any) -> dict[str, Any]:
+    return {"model": model, "messages": [{"role": "user", "content": question}], **more}
+
+
+async def ask_all(servers: list[Replica], requests: int, kill: int | None) -> Counter[str]:
+    """Ask from 64 clients; return how the requests ended. One replica is killed half-way."""
+    ended: Counter[str] = Counter()
+    numbers = iter(range(requests))
+    alive = list(servers)
+    limits = httpx.Limits(max_connections=CLIENTS)
+    headers = {"authorization": f"Bearer {KEY}"}
+    async with httpx.AsyncClient(timeout=60, limits=limits, headers=headers) as client:
+
+        async def lane() -> None:
+            for number in numbers:
+                if number == kill:
+                    servers[0].process.kill()
+                    alive.pop(0)
+                model = "conductor" if number % 4 == 0 else "direct:w"
+                url = f"{alive[number % len(alive)].url}/v1/chat/completions"
+                stream = number % 3 == 0
+                body = body_of(model, f"Question {number}?", stream=stream)
+                try:
+                    answer = await client.post(url, json=body)
+                except httpx.HTTPError:
+                    ended["connection"] += 1
+                    continue
+                code = re.search(r'"code": ?"(\w+)"', answer.text)
+                ended[code[1] if code else str(answer.status_code)] += 1
+
+        await asyncio.gather(*(lane() for _ in range(CLIENTS)))
+    return ended
+
+
+def usage_of(replica: Replica) -> Decimal:
+    headers = {"authorization": f"Bearer {KEY}"}
+    page = httpx.get(f"{replica.url}/v1/usage", headers=headers).json()
+    assert page["limit"] == str(LIMIT) and page["key"] == "ann"
+    return Decimal(page["spent"])
+
+
+def shown_dollars(replica: Replica) -> float:
+    page = httpx.get(f"{replica.url}/metrics").text
+    found = re.findall(r'^openconductor_key_dollars_total{key="ann"} (.*)$', page, re.MULTILINE)
+    return sum(map(float, found))
+
+
+def stored_dollars(place: DatabasePlace) -> Decimal:
+    with place.read() as reader:
+        return sum(map(cost_of, reader.calls()), Decimal(0))
+
+
+ONE_CALL = 200 * PRICES["output"] + 5000 * PRICES["input"]
+"""More than a call reserves."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 4])
+def test_replicas_spend_a_budget_to_the_last_call_and_all_books_agree(
+    tmp_path: Path, place: DatabasePlace, workers: Workers, count: int
+) -> None:
+    with replicas(tmp_path, place, workers.url, count) as servers:
+        ended = asyncio.run(ask_all(servers, 1600, None))
+        assert set(ended) <= {"200", "insufficient_quota"} and min(ended.values()) > 50, ended
+        spent = usage_of(servers[0])
+        assert {usage_of(server) for server in servers} == {spent}
+        assert spent == stored_dollars(place) == workers.dollars
+        assert LIMIT - ONE_CALL < spent <= LIMIT
+        assert sum(map(shown_dollars, servers)) == pytest.approx(float(spent))
+        assert place.rows("SELECT count(*) FROM bills") == [(0,)]
+
+
+@pytest.mark.slow
+def test_a_replica_that_is_killed_costs_no_cent_too_much_and_gives_its_money_back(
+    tmp_path: Path, place: DatabasePlace, workers: Workers
+) -> None:
+    with replicas(tmp_path, place, workers.url, 3) as servers:
+        ended = asyncio.run(ask_all(servers, 1600, 300))
+        assert set(ended) <= {"200", "insufficient_quota", "connection"}, ended
+        # Those under way at the kill, and those that meet its closed port meanwhile.
+        assert ended["connection"] <= 2 * CLIENTS and ended["insufficient_quota"] > 50
+        wait_until(lambda: place.rows("SELECT count(*) FROM bills") == [(0,)], 30)
+        spent = usage_of(servers[1])
+        assert spent == stored_dollars(place) <= workers.dollars
+        assert LIMIT - ONE_CALL < spent <= LIMIT
+        assert workers.dollars - spent <= CLIENTS * ONE_CALL
+        slices = place.rows("SELECT count(DISTINCT process) FROM slices")
+        assert slices[0][0] <= 2
+
+
+def test_what_refers_to_an_answer_is_answered_by_another_replica(
+    tmp_path: Path, place: DatabasePlace, workers: Workers
+) -> None:
+    headers = {"authorization": f"Bearer {KEY}"}
+    with replicas(tmp_path, place, workers.url, 2) as servers:
+        first, second = (
+            httpx.Client(base_url=server.url, headers=headers, timeout=60) for server in servers
+        )
+        asked = {"model": "conductor", "input": "What is 6 * 7?"}
+        answer = first.post("/v1/responses", json=asked)
+        identifier = answer.headers["x-request-id"]
+        assert second.get(f"/v1/episodes/{identifier}").json()["outcome"] == "answered"
+        assert second.get(f"/v1/responses/{answer.json()['id']}").json() == answer.json()
+        more = {**asked, "input": "And 7 * 8?", "previous_response_id": answer.json()["id"]}
+        again = second.post("/v1/responses", json=more).json()
+        items = first.get(f"/v1/responses/{again['id']}/input_items").json()["data"]
+        assert "What is 6 * 7?" in str(items) and "And 7 * 8?" in str(items)
+        first.close()
+        second.close()
