@@ -57,7 +57,7 @@ FILE_NODES = 2_800
 FUNCTION_STATEMENTS = 60
 FOLDER_FILES = 14
 SHELVES = {".": 23, "cli": 28, "evaluation": 17}  # the machine; a verb, a part of an evaluation
-SHELVES |= {"training": 16, "tasks": 15, "ui": 22}  # of a training, a benchmark, a kind of page
+SHELVES |= {"training": 16, "tasks": 15, "ui": 23}  # of a training, a benchmark, a kind of page
 # Shelves, whose files may be called like those of another folder.
 ADDED_TO = {"baselines", "cli", "graders", "plots", "providers", "sandboxes", "tasks"}
 ADDED_TO |= {"serving/apis", "tasks/data"}

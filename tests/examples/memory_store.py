@@ -18,9 +18,10 @@ from openconductor.store import (
     StoredEpisode,
     StoredRecord,
     Totals,
+    WorkerLine,
     call_key,
 )
-from openconductor.store.overview import line_of
+from openconductor.store.overview import line_of, worker_lines
 
 
 class MemoryStore:
@@ -161,6 +162,11 @@ class MemoryStore:
             for played in episode.rounds:
                 if played.workflow is not None and not played.accepted:
                     yield number, len(self._episodes), played.workflow
+
+    def workers(self, *, latest: int = 2_000) -> list[WorkerLine]:
+        return worker_lines(
+            (call.worker, call.outcome, call.usage) for call in self._paid[-latest:]
+        )
 
     def totals(self) -> Totals:
         spent = Spending()

@@ -97,6 +97,20 @@ def test_the_last_record_of_a_key_counts(store: Store) -> None:
     assert [record.value["number"] for record in store.records(history=True)] == [1, 2, 3]
 
 
+async def test_a_worker_has_a_line_of_its_latest_calls(store: Store) -> None:
+    await ask(store, "2 + 2?", pool("4"))
+    store.flush()
+    first = {line.name: line for line in store.workers()}
+    assert set(first) >= {"anna", "bert"}
+    anna = first["anna"]
+    assert (anna.calls, anna.failed, dict(anna.outcomes)) == (1, 0.0, {"answered": 1})
+    assert anna.median_s == anna.slow_s is not None
+    await ask(store, "3 + 3?", pool(oc.Rejected("no")))
+    store.flush()
+    failing = [line for line in store.workers(latest=1) if line.failed]
+    assert [(line.calls, line.failed, line.median_s) for line in failing] == [(1, 1.0, None)]
+
+
 async def test_a_list_shows_a_line_for_each_chosen_episode(store: Store) -> None:
     first = await ask(store, "2 + 2?", pool("4"))
     second = await ask(store, "3 + 3?", pool("6"))

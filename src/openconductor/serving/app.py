@@ -371,6 +371,9 @@ def _page(gateway: Gateway, keys: KeyRing, config: ServeConfig, door: Door) -> M
         serves=True,
         asker=asker,
         stopping=lambda: gateway.draining,
+        root=Path(config.run).parent if config.run else Path("runs"),
+        pool=gateway.pool,
+        usages=keys.usages,
     )
     return Mount(PREFIX, app=site)
 

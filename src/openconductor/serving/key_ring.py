@@ -394,6 +394,10 @@ class KeyRing:
                 return tenant
         raise RequestFailed(401, "invalid_api_key", f"key {name!r}: there is no such key any more")
 
+    def usages(self) -> list[Json]:
+        """Return what each key has spent in its period (``Tenant.usage``)."""
+        return [tenant.usage() for _, tenant in self._tenants]
+
     def find(self, headers: Mapping[str, str]) -> Tenant:
         """Return the tenant of a request's key (``Authorization: Bearer`` or ``x-api-key``).
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from openconductor.errors import ConfigError, JournalError
 from openconductor.store.journal import Journal
 from openconductor.store.keys import call_key
-from openconductor.store.overview import EpisodeFilter, EpisodeLine, EpisodeOrder
+from openconductor.store.overview import EpisodeFilter, EpisodeLine, EpisodeOrder, WorkerLine
 from openconductor.store.reader import JournalReader
 from openconductor.store.sqlite.retention import prune_file
 from openconductor.store.store import (
@@ -69,6 +69,7 @@ __all__ = [
     "StoredEpisode",
     "StoredRecord",
     "Totals",
+    "WorkerLine",
     "call_key",
     "check_store",
     "copy_store",

@@ -7,13 +7,14 @@ of theirs, whatever the size of the store.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from openconductor.ledger import CONDUCTOR
 from openconductor.store.serialisation import load
-from openconductor.store.store import SERVED, EpisodeOutcome, StoredEpisode
+from openconductor.store.store import SERVED, SUCCESSES, EpisodeOutcome, StoredEpisode
 from openconductor.types import Usage, text_of
 
 EXCERPT = 300
@@ -93,6 +94,57 @@ class EpisodeLine:
     calls: int
     key: str | None = None
     model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLine:
+    """A worker's latest calls, as the page of the pool shows them.
+
+    Attributes:
+        name: the worker's.
+        outcomes: the number of calls of each outcome.
+        usage: of all of them.
+        median_s, slow_s: seconds of a call that succeeded, in the median and at 95 %; None: none
+            did.
+    """
+
+    name: str
+    outcomes: Mapping[str, int]
+    usage: Usage
+    median_s: float | None
+    slow_s: float | None
+
+    @property
+    def calls(self) -> int:
+        """The number of calls."""
+        return sum(self.outcomes.values())
+
+    @property
+    def failed(self) -> float:
+        """The share of calls that did not succeed."""
+        succeeded = sum(self.outcomes.get(outcome, 0) for outcome in SUCCESSES)
+        return 1 - succeeded / max(1, self.calls)
+
+
+def worker_lines(calls: Iterable[tuple[str, str, Usage]]) -> list[WorkerLine]:
+    """Return a line for each worker, by name, of its calls: the worker, the outcome, the usage."""
+    by_worker: dict[str, list[tuple[str, Usage]]] = {}
+    for worker, outcome, usage in calls:
+        by_worker.setdefault(worker, []).append((outcome, usage))
+    lines: list[WorkerLine] = []
+    for name in sorted(by_worker):
+        own = by_worker[name]
+        seconds = sorted(usage.seconds for outcome, usage in own if outcome in SUCCESSES)
+        last = len(seconds) - 1
+        line = WorkerLine(
+            name=name,
+            outcomes=dict(Counter(outcome for outcome, _ in own).most_common()),
+            usage=sum((usage for _, usage in own), Usage()),
+            median_s=seconds[last // 2] if seconds else None,
+            slow_s=seconds[round(0.95 * last)] if seconds else None,
+        )
+        lines.append(line)
+    return lines
 
 
 # ── the file ──────────────────────────────────────────────────────────────────────────────────────

@@ -24,13 +24,16 @@ from openconductor.errors import JournalError
 from openconductor.store.overview import (
     EpisodeFilter,
     EpisodeLine,
+    WorkerLine,
     contains_pattern,
     lines_query,
     read_line,
+    worker_lines,
 )
 from openconductor.store.serialisation import load
 from openconductor.store.sqlite.sqlite_file import explain, open_for_reading
 from openconductor.store.store import (
+    LATEST_CALLS,
     EpisodeOutcome,
     Spending,
     StoredCall,
@@ -203,6 +206,15 @@ class RowReader(ABC):
         rows = self._rows(query, {**values, "offset": offset, "limit": limit})
         with self._explained():
             return [read_line(row) for row in rows]
+
+    def workers(self, *, latest: int = LATEST_CALLS) -> list[WorkerLine]:
+        """Return a line for each worker that the latest calls were made of."""
+        query = """SELECT worker, outcome, usage FROM calls WHERE NOT replayed
+            ORDER BY number DESC LIMIT ?"""
+        rows = self._rows(query, (latest,))
+        with self._explained():
+            calls = [(row["worker"], row["outcome"], load(Usage, row["usage"])) for row in rows]
+        return worker_lines(calls)
 
     def calls(self, episode: str | None = None) -> Iterator[StoredCall]:
         """Return all calls, or those of one episode, in the order in which they ended."""

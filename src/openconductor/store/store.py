@@ -19,10 +19,13 @@ from openconductor.events import Event
 from openconductor.types import Call, Completion, Episode, Usage, Workflow
 
 if TYPE_CHECKING:
-    from openconductor.store.overview import EpisodeFilter, EpisodeLine
+    from openconductor.store.overview import EpisodeFilter, EpisodeLine, WorkerLine
 
 SUCCESSES = frozenset({"answered", "cut", "refused"})
 """Outcomes of a call whose completion arrived, so that it need not be paid for again."""
+
+LATEST_CALLS = 2_000
+"""The calls that a worker's health is told by."""
 
 SERVED = "serve/"
 """Prefix of the key of a served episode's record; its id follows."""
@@ -344,6 +347,10 @@ class EpisodeReader(Protocol):
             offset: how many episodes come before the page.
             limit: the most lines.
         """
+        ...
+
+    def workers(self, *, latest: int = LATEST_CALLS) -> Sequence[WorkerLine]:
+        """Return a line for each worker that the latest calls were made of."""
         ...
 
     def workflows(self) -> Iterator[tuple[int, int, Workflow]]:

@@ -7,8 +7,9 @@ store for little, and never for everything.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -18,6 +19,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openconductor.errors import JournalError
+from openconductor.pool import WorkerPool
 from openconductor.store import StoreReader
 from openconductor.ui.asker import Asker
 from openconductor.ui.asking import AskPages
@@ -29,6 +31,7 @@ from openconductor.ui.episodes import EpisodePages
 from openconductor.ui.evaluations import EvaluationPages
 from openconductor.ui.links import Links
 from openconductor.ui.pages import POLICY, render, static_file
+from openconductor.ui.pool_page import WorkerPages
 from openconductor.ui.replies import Page, PageProblem, as_json
 from openconductor.ui.runs import Runs
 from openconductor.ui.trainings import TrainingPages
@@ -60,6 +63,8 @@ class Site:
         asker: answers what visitors ask on the page; None: the page only shows.
         stopping: returns True when streams are to end, because the server shuts down.
         root: where the folders of trainings and evaluations stand.
+        pool: the workers of the server; None: it answers no questions.
+        usages: returns what each of its keys has spent.
     """
 
     def __init__(
@@ -72,6 +77,8 @@ class Site:
         asker: Asker | None = None,
         stopping: Callable[[], bool] = lambda: False,
         root: Path = Path("runs"),
+        pool: WorkerPool | None = None,
+        usages: Callable[[], Sequence[Mapping[str, Any]]] = tuple,
     ) -> None:
         self._door = door
         self._name = name
@@ -90,6 +97,7 @@ class Site:
         )
         self._trainings = TrainingPages(self._runs)
         self._evaluations = EvaluationPages(self._runs, self._entrance, self._changes)
+        self._workers = WorkerPages(store, self._runs, self._evaluations, pool, usages)
         self._router = Router(self.routes(), redirect_slashes=False)
 
     def routes(self) -> list[Route]:
@@ -128,6 +136,7 @@ class Site:
         return [
             Route(f"{training}/changes", evaluations.changes),
             *self._page("/runs", self._runs.page),
+            *self._page("/pool", self._workers.page),
             *self._page("/trainings", trainings.compare),
             *self._page(f"{training}/iterations/{{number:int}}", trainings.iteration),
             *self._page(training, trainings.training),
