@@ -23,7 +23,7 @@ from joined_children import LEASE_S
 from nursery import Nursery
 from sums import AT_ONCE, SIDE_BY_SIDE, TABLES, Peace, Server, in_peace
 from tests.places import DatabasePlace
-from tests.postgres_server import PostgresServer
+from tests.postgres_server import UNSAFE, PostgresServer, running
 
 SEED = 20_261_127
 
@@ -127,6 +127,35 @@ def test_processes_that_are_killed_and_come_back_write_the_tables_of_one_and_pay
     )
     assert wasted.total() <= in_the_middle * AT_ONCE * SIDE_BY_SIDE
     assert in_the_middle >= kills // 2, "too few kills: the test lost its power"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("peace", [False], indirect=True)
+def test_a_database_that_is_killed_is_waited_for_and_only_calls_in_flight_are_made_again(
+    peace: Peace, server: Server, tmp_path: Path
+) -> None:
+    size, kills = 2, 3
+    draws = random.Random(SEED)
+    before = len(server.asked)
+    with running(*UNSAFE) as postgres:
+        place = DatabasePlace(postgres.new_place())
+        with closing(Team(size, peace, place.name, tmp_path)) as team:
+            team.begin(*range(size))
+            for _ in range(kills):
+                wait_for(server, draws.randint(1, peace.requests.total() // (2 * kills)))
+                postgres.kill()
+                time.sleep(draws.uniform(0.0, 1.0))
+                postgres.start()
+            team.wait(*range(size))
+        with place.read() as reader:
+            assert answered(reader) >= peace.requests
+    # Claims are forgotten with the database, so calls in flight may be made by the other, too.
+    wasted = Counter(server.asked[before:]) - peace.requests
+    print(f"the database was killed {kills} times; {wasted.total()} calls were made again")
+    assert wasted.total() <= kills * size * AT_ONCE * SIDE_BY_SIDE
+    for folder in team.folders:
+        for name in TABLES:
+            assert (folder / name).read_bytes() == peace.tables[name], folder / name
 
 
 def wait_for(server: Server, requests: int) -> None:
