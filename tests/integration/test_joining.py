@@ -189,6 +189,17 @@ def test_what_cannot_be_joined_is_refused_with_the_way_out(
     assert not Path("run").exists()
 
 
+def test_a_dry_run_looks_at_the_database(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["eval", "worker:maven", "--limit", "2", "--dry-run", "--json", "--join", "--journal"]
+    assert cli.main([*command, url]) == 0
+    assert '"name": "journal"' in capsys.readouterr().out
+    assert DatabasePlace(url).rows("SELECT to_regclass('episodes')") == [(None,)]
+    assert cli.main([*command, f"postgresql://me@/none?host={tmp_path}"]) == 1
+    assert "store postgresql:///none: " in capsys.readouterr().out
+
+
 def test_a_run_in_a_database_is_read_graded_again_and_resumed_by_its_folder(
     url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -231,16 +231,17 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     values["task"] = complete_tasks(chosen, read_task_paths(paths, chosen), limit)
     where = "command line" if config is None else str(config)
     recipe = make_eval_config(values, where=where)
+    joins = join or ray is not None
+    if joins:
+        check_joining(recipe, retry_failed=retry_failed)
     if dry_run:
         _dry_run(recipe, out, offline=offline, as_json=as_json)
         return
     if offline:
         raise ConfigError("--offline requires --dry-run")
     folder = out or default_folder(recipe)
-    joins = join or ray is not None
     options = RunOptions(retry_failed=retry_failed, joins=joins, traces=traces)
     if ray is not None:
-        check_joining(recipe, retry_failed=retry_failed)
         _join_on_ray(recipe, ray)
     _evaluate(recipe, folder, options, as_json=as_json)
 

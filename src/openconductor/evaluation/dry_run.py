@@ -37,6 +37,7 @@ from openconductor.evaluation.systems import System, Workshop
 from openconductor.pool import WorkerPool, simulated_pool
 from openconductor.prompt import render_workflow
 from openconductor.protocols import CallContext, OnText, Provider
+from openconductor.store import check_store, place_name
 from openconductor.tasks import Benchmark, load_task
 from openconductor.tasks.simulated import find_simulation
 from openconductor.types import Completion, Message, Problem, Sampling, Step, Usage, Workflow
@@ -142,6 +143,8 @@ async def check_evaluation(
     if folder is not None:
         kept = checklist.attempt("folder", partial(records.kept_calibrations, folder))
     workshop = check_names(config, checklist, kept)
+    if config.journal and not offline:
+        checklist.attempt("journal", partial(_check_database, config.journal, checklist))
     if workshop is None or not checklist.is_right:
         return DryRun(checklist)
     specs = expand(config.specs, workshop.pool.names.values())
@@ -169,6 +172,11 @@ async def check_evaluation(
     asked = grid.asked_systems(specs, workshop.pool.names.values())
     needs = await estimate_needs(config, workshop, asked, evaluated, learning)
     return DryRun(checklist, tuple(needs))
+
+
+def _check_database(url: str, checklist: Checklist) -> None:
+    check_store(url)
+    checklist.ready("journal", place_name(url))
 
 
 def check_names(
