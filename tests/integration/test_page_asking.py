@@ -61,7 +61,8 @@ def test_a_step_is_run_again_with_another_worker_beside_the_old_one(visit, answe
     page.click("button:has-text('Show the price') >> nth=0")
     page.wait_for_selector("h1:has-text('What it costs')")
     assert "step 0 by maven" in page.inner_text("main").lower()
-    page.click("text=← Change it")
+    page.click("button:has-text('Change it')")
+    page.wait_for_selector("fieldset")
     assert page.input_value("select[name=worker-0]") == "maven", "the change is kept"
     page.click("button:has-text('Show the price') >> nth=0")
     page.click("button:has-text('within this budget')")

@@ -78,6 +78,7 @@ class EpisodeLine:
         calls: attempts at calls that have ended.
         key: the name of the key that it was served to; None: it was not served.
         model: the model that the client asked for.
+        is_stopped: True if it was served and cut off, so that it will never end.
     """
 
     id: str
@@ -94,6 +95,14 @@ class EpisodeLine:
     calls: int
     key: str | None = None
     model: str | None = None
+    is_stopped: bool = False
+
+    @property
+    def state(self) -> str:
+        """The outcome, or ``running``, or ``stopped``."""
+        if self.outcome != "unfinished":
+            return self.outcome
+        return "stopped" if self.is_stopped else "running"
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +254,13 @@ def read_line(row: Mapping[str, Any]) -> EpisodeLine:
         calls=row["calls"],
         key=served.get("key"),
         model=served.get("model"),
+        is_stopped=_is_stopped(row["outcome"], served),
     )
+
+
+def _is_stopped(outcome: str, served: Mapping[str, Any]) -> bool:
+    """Return True if a request is charged, and so over, while its episode has no end."""
+    return outcome == "unfinished" and served.get("charged") is not None
 
 
 # ── any other store ───────────────────────────────────────────────────────────────────────────────
@@ -282,4 +297,5 @@ def line_of(episode: StoredEpisode, record: Mapping[str, Any] | None = None) -> 
         calls=len(episode.calls),
         key=served.get("key"),
         model=served.get("model"),
+        is_stopped=_is_stopped(episode.outcome, served),
     )

@@ -45,16 +45,21 @@ class AgainPages:
     def form(self, request: Request, visitor: Visitor) -> Page:
         """Show the steps of a round, to be edited; ``?part=0-2`` chooses a round and a step."""
         line, stored = self._find(request, visitor)
-        rounds = [played for played in rounds_of(stored) if played.steps]
-        query = request.query_params
-        number, _, step = query.get("part", query.get("round", "")).partition("-")
+        return self._steps_page(line, stored, Form(request.query_params.multi_items()), visitor)
+
+    def _steps_page(
+        self, line: EpisodeLine, stored: StoredEpisode, form: Form, visitor: Visitor
+    ) -> Page:
+        """Return the page of the steps, with what a form holds of them already."""
+        rounds = [played for played in rounds_of(stored, is_stopped=True) if played.steps]
+        number, _, step = form.get("part", form.get("round", "")).partition("-")
         chosen = [played for played in rounds if str(played.index) == number] or rounds[-1:]
         values = {
             "line": line,
             "round": chosen[0] if chosen else None,
             "rounds": rounds,
             "marked": step,
-            "given": query,
+            "given": form,
             "workers": self._asker.workers(visitor.key),
         }
 
@@ -66,10 +71,12 @@ class AgainPages:
         return Page("again", "Ask again", values, data)
 
     async def ask(self, request: Request) -> Page | Response:
-        """Say the price of a change, or (``do=ask``) make it within a budget."""
+        """Say the price of a change, make it within a budget (``do=ask``), or edit it further."""
         visitor = self._entrance.visitor(request)
         form = await self._entrance.spending_form(request, FORM_BYTES)
         line, stored = await asyncio.to_thread(self._find, request, visitor)
+        if form.get("do") == "edit":
+            return await asyncio.to_thread(self._steps_page, line, stored, form, visitor)
         change = _read_change(form, stored)
         if form.get("do") != "ask":
             costs = await asyncio.to_thread(self._asker.costs, visitor.key, line.model, change)

@@ -157,7 +157,7 @@ class EpisodePages:
         self, line: EpisodeLine, stored: StoredEpisode, request: Request, *, whole: bool = False
     ) -> dict[str, object]:
         """Return what the page of an episode shows; ``whole``: with all texts in full."""
-        rounds = rounds_of(stored)
+        rounds = rounds_of(stored, is_stopped=line.is_stopped)
         server = str(request.base_url).removesuffix("/") if self._serves else SERVER
         server = server.removesuffix(PREFIX)
         key = self._entrance.door.has_keys
@@ -187,14 +187,15 @@ class EpisodePages:
 
         def look() -> PageState:
             lines = self._store.lines(chosen, limit=1)
-            return PageState(version_of(lines), all(line.outcome != "unfinished" for line in lines))
+            return PageState(version_of(lines), all(line.state != "running" for line in lines))
 
         return self._changes.stream(request, look, EPISODE_POLL_S)
 
     def part(self, request: Request, visitor: Visitor) -> Page:
         """Show one part of an episode: exactly what was sent, and what came back."""
         line, stored = self.find(request.path_params["identifier"], visitor)
-        parts = [part for played in rounds_of(stored) for part in played.parts]
+        rounds = rounds_of(stored, is_stopped=line.is_stopped)
+        parts = [part for played in rounds for part in played.parts]
         keys = [part.key for part in parts]
         key = request.path_params["part"]
         if key not in keys:
@@ -233,7 +234,7 @@ class EpisodePages:
         found = [self.find(identifier, visitor) for identifier in identifiers]
         sides: list[dict[str, object]] = []
         for line, stored in found:
-            rounds = rounds_of(stored)
+            rounds = rounds_of(stored, is_stopped=line.is_stopped)
             sides.append(
                 {
                     "line": line,

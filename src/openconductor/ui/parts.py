@@ -135,9 +135,10 @@ class RoundParts:
         return title
 
 
-def rounds_of(stored: StoredEpisode) -> tuple[RoundParts, ...]:
-    """Return the rounds of a stored episode, which may be unfinished."""
-    return read_rounds(stored, stored.workers, running=stored.outcome == "unfinished")
+def rounds_of(stored: StoredEpisode, *, is_stopped: bool = False) -> tuple[RoundParts, ...]:
+    """Return the rounds of a stored episode, which may be unfinished, or cut off."""
+    running = stored.outcome == "unfinished" and not is_stopped
+    return read_rounds(stored, stored.workers, running=running)
 
 
 def read_rounds(

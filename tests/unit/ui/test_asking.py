@@ -84,6 +84,11 @@ async def test_of_one_worker_alone_the_page_is_there_while_it_answers(store) -> 
         identifier = answer.headers["location"].rpartition("/")[2]
         stopped = await visit.post(f"/episodes/{identifier}/stop")
         assert await visit.ended(stopped) == identifier
+        page = await visit.client.get(f"/ui/episodes/{identifier}")
+        assert "badge is-stopped" in page.text
+        assert "data-live" not in page.text
+        changes = await visit.client.get(f"/ui/episodes/{identifier}/changes")
+        assert "event: end" in changes.text
     assert cast.providers["anna"].cancelled == 1
 
 
@@ -161,6 +166,9 @@ async def test_a_step_by_another_worker_is_paid_with_what_sees_it_and_nothing_el
         assert "Round 1: step 1 by carl." in price.text
         assert price.text.count("recorded, nothing to pay") == 2
         assert cast.called == {"anna": 2, "bert": 1, "carl": 1}, "a price costs nothing"
+        editing = await visit.post(f"/episodes/{first}/again", **change, do="edit")
+        assert ("option", "selected", "") in Markup(editing.text).attributes
+        assert "Show the price" in editing.text
         budget = next(v for tag, n, v in price.attributes if n == "value" and v.startswith("0."))
         change |= {"do": "ask", "dollars": budget}
         second = await visit.ended(await visit.post(f"/episodes/{first}/again", **change))
