@@ -5,7 +5,8 @@
 Needs Linux. Processes: a scripted worker that takes 50 ms, collectors that keep nothing, and one
 `openconductor serve` for each case, which are asked by turns through ``direct:`` on 16 connections.
 Figures: CPU of a request (the thread that sends spans included), and the 99th percentile of its
-time. ``--against`` names the src folder of another checkout, served without traces.
+time. Ratios are medians over rounds, since other work on the machine makes single ones late.
+``--against`` names the src folder of another checkout, served without traces.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         for served in servers.values():
             await wait_for(served.port)
             await calls_on(served.port, MODEL, 10 * CONNECTIONS)  # opens everything
-        walls: dict[str, list[float]] = {case: [] for case in servers}
+        late: dict[str, list[float]] = {case: [] for case in servers}
         cpu: dict[str, list[float]] = {case: [] for case in servers}
         order = list(servers)
         for _ in range(options.rounds):
@@ -101,29 +102,38 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                 before = cpu_seconds(served.pid)
                 seconds = await calls_on(served.port, MODEL, options.calls)
                 cpu[case].append((cpu_seconds(served.pid) - before) / len(seconds))
-                walls[case] += seconds
+                late[case].append(p99(seconds))
             order.append(order.pop(0))  # nobody is always the first
         assert port_of(url)
-    return summary(cpu, walls)
+    return summary(cpu, late)
 
 
-def summary(cpu: dict[str, list[float]], walls: dict[str, list[float]]) -> dict[str, Any]:
-    spent = {case: statistics.fmean(values) for case, values in cpu.items()}
-    late = {case: p99(values) for case, values in walls.items()}
+def summary(cpu: dict[str, list[float]], p99s: dict[str, list[float]]) -> dict[str, Any]:
     bars = [
-        results.at_most("CPU a request, on / off", spent["on"] / spent["off"], 1.15),
-        results.at_most("p99, killed collector / off", late["killed"] / late["off"], 1.05),
-        results.at_most("p99, killed collector / live one", late["killed"] / late["on"], 1.05),
+        results.at_most("CPU a request, on / off", times(cpu, "on", "off"), 1.15),
+        results.at_most("p99, killed collector / off", times(p99s, "killed", "off"), 1.05),
+        results.at_most("p99, killed collector / live one", times(p99s, "killed", "on"), 1.05),
     ]
-    if "before" in spent:
-        ratio = spent["off"] / spent["before"]
-        bars.insert(0, results.at_most("CPU a request, off / before", ratio, 1.0))
+    if "before" in cpu:
+        bars.insert(
+            0, results.at_most("CPU a request, off / before", times(cpu, "off", "before"), 1.0)
+        )
     return {
         "bars": bars,
-        "cpu_ms": {case: round(1000 * seconds, 3) for case, seconds in spent.items()},
-        "p99_ms": {case: round(1000 * seconds, 1) for case, seconds in late.items()},
+        "cpu_ms": medians_ms(cpu),
+        "p99_ms": medians_ms(p99s),
         "machine": results.machine(),
     }
+
+
+def times(values: dict[str, list[float]], case: str, other: str) -> float:
+    """Return the median over rounds of what one case takes over another one."""
+    pairs = zip(values[case], values[other], strict=True)
+    return statistics.median(one / of_other for one, of_other in pairs)
+
+
+def medians_ms(values: dict[str, list[float]]) -> dict[str, float]:
+    return {case: round(1000 * statistics.median(rounds), 3) for case, rounds in values.items()}
 
 
 def main() -> None:
