@@ -18,8 +18,8 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))
 
 
 @contextmanager
-def running(*words: object) -> Iterator[str]:
-    """Run a command that serves the page; give its link."""
+def running(*words: object) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Run a command that serves the page; give its link and the process."""
     command = [sys.executable, "-m", "openconductor", *map(str, words)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -27,7 +27,7 @@ def running(*words: object) -> Iterator[str]:
             for line in process.stderr:
                 found = re.search(r"http://\S+#token=\S+", line)
                 if found:
-                    yield found.group()
+                    yield found.group(), process
                     break
         finally:
             process.terminate()
@@ -36,18 +36,23 @@ def running(*words: object) -> Iterator[str]:
 @contextmanager
 def viewed(journal: Path) -> Iterator[str]:
     """Run ``openconductor view`` over a journal; give its link."""
-    with running("view", journal) as link:
+    with running("view", journal) as (link, _):
         yield link
+
+
+def asking_config(folder: Path, *more: str) -> Path:
+    """Write the config of a server where visitors may ask."""
+    lines = ["port = 0", "ui = true", "allow_asking = true", 'log_level = "error"', *more]
+    lines.append(f'journal = "{folder / "serve.sqlite"}"')
+    config = folder / "serve.toml"
+    config.write_text("\n".join(lines), "utf-8")
+    return config
 
 
 @contextmanager
 def asking(folder: Path) -> Iterator[str]:
-    """Run ``openconductor serve`` over simulated workers, where visitors may ask."""
-    config = folder / "serve.toml"
-    journal = folder / "serve.sqlite"
-    lines = ["port = 0", "ui = true", "allow_asking = true", 'log_level = "error"']
-    config.write_text("\n".join([*lines, f'journal = "{journal}"']), "utf-8")
-    with running("serve", "--config", config) as link:
+    """Run ``openconductor serve`` over simulated workers, where visitors may ask; give its link."""
+    with running("serve", "--config", asking_config(folder)) as (link, _):
         yield link
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import threading
 from collections.abc import Iterator
@@ -9,10 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_server import completion, says, write_pool
+from test_cli import plans, serving
 
-from integration.browsing import CHROMIUM, Visit, asking, wrong_sizes
+from integration.browsing import CHROMIUM, Visit, asking, asking_config, running, wrong_sizes
 from integration.installing import node_packages
 from openconductor.gym.questions import EXAMPLE
+from openconductor.store import read_store
+from openconductor.types import Step, Workflow
 
 pytest.importorskip("jinja2", reason="needs the extra 'ui'")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
@@ -73,6 +78,46 @@ def test_a_step_is_run_again_with_another_worker_beside_the_old_one(visit, answe
     page.click("text=Side by side")
     page.wait_for_selector("h1:has-text('Two episodes side by side')")
     assert visit.said == []
+
+
+def waiting(text: str, released: threading.Event) -> Any:
+    """Return an answer of a chat server that comes when it is released."""
+
+    async def answer(request: Any) -> Any:
+        while not released.is_set():  # noqa: ASYNC110 - the test runs in another thread
+            await asyncio.sleep(0.01)
+        return await says(completion(text))(request)
+
+    return answer
+
+
+def test_what_is_asked_fills_in_live_and_is_answered_before_a_stopping_server_ends(
+    browser, tmp_path: Path
+) -> None:
+    flow = Workflow((Step(0, "Think."), Step(1, "Answer.", (0,))))
+    first, second = threading.Event(), threading.Event()
+    answers = (plans(flow), waiting("Hm.", first), waiting("42", second))
+    with serving(*answers) as workers:
+        pool = write_pool(tmp_path, workers.url, "anna", "bert")
+        more = [f'pool = "{pool}"', 'conductor = "worker:anna"', "drain_s = 60"]
+        with running("serve", "--config", asking_config(tmp_path, *more)) as (link, process):
+            visit = Visit(browser, link)
+            page = visit.goto("/ask")
+            page.fill("textarea[name=text]", "What is 6 * 7?")
+            page.click("button:has-text('Ask')")
+            page.wait_for_selector(".wide .node.is-running:has-text('anna')")
+            assert page.locator(".wide .node.is-waiting:has-text('bert')").count() == 1
+            first.set()
+            page.wait_for_selector(".wide .node.is-answered:has-text('anna')")
+            page.wait_for_selector(".wide .node.is-running:has-text('bert')")
+            assert visit.said == []
+            process.terminate()
+            visit.close()
+            threading.Timer(0.5, second.set).start()
+            assert process.wait(60) == 0
+    with read_store(tmp_path / "serve.sqlite") as store:
+        (line,) = store.lines()
+    assert (line.outcome, line.answer) == ("answered", "42")
 
 
 @pytest.mark.slow
