@@ -18,10 +18,12 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))
 
 
 @contextmanager
-def running(*words: object) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Run a command that serves the page; give its link and the process."""
+def running(
+    *words: object, folder: Path | None = None
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Run a command that serves the page, in a folder; give its link and the process."""
     command = [sys.executable, "-m", "openconductor", *map(str, words)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=folder) as process:
         assert process.stderr is not None
         try:
             for line in process.stderr:

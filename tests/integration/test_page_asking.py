@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import http.server
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 from chat_server import completion, says, write_pool
+from runs_of import write_training
 from test_cli import plans, serving
 
 from integration.browsing import CHROMIUM, Visit, asking, asking_config, running, wrong_sizes
@@ -190,36 +193,77 @@ def test_the_pages_that_ask_fit_a_small_screen(visit, answered, width, scheme) -
     page.close()
 
 
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """The source of axe-core; skips where npm cannot have it."""
+    folder = node_packages("page", Path(__file__).parent / "page" / "package.json")
+    return (folder / "axe-core" / "axe.min.js").read_text("utf-8")
+
+
+def violations(page: Any, axe: str, where: str) -> list[str]:
+    """Return what axe-core finds to be serious, or worse."""
+    page.evaluate(axe)
+    found = page.evaluate(f"axe.run(document, {RULES})")["violations"]
+    grave = [one for one in found if one["impact"] in ("serious", "critical")]
+    return [f"{where}: {one['id']}: {one['nodes'][0]['html']}" for one in grave]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_serious_violation(browser, visit, answered, scheme: str) -> None:
-    folder = node_packages("page", Path(__file__).parent / "page" / "package.json")
-    axe = (folder / "axe-core" / "axe.min.js").read_text("utf-8")
+def test_axe_finds_no_serious_violation(browser, visit, answered, axe, scheme: str) -> None:
     page = visit.open()
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-
-    def violations(path: str) -> list[str]:
-        page.evaluate(axe)
-        found = page.evaluate(f"axe.run(document, {RULES})")["violations"]
-        grave = [one for one in found if one["impact"] in ("serious", "critical")]
-        return [f"{path}: {one['id']}: {one['nodes'][0]['html']}" for one in grave]
-
     found: list[str] = []
     for path in pages_of(answered):
         page.goto(f"{visit.origin}/ui{path}")
-        found += violations(path)
+        found += violations(page, axe, path)
     page.goto(f"{visit.origin}/ui{answered}")
     page.click(".wide [data-part='0-0'] .box")
     page.wait_for_selector("#panel article")
-    found += violations("panel")
+    found += violations(page, axe, "panel")
     open_price(page, visit, answered)
-    found += violations("price")
+    found += violations(page, axe, "price")
     page.close()
     stranger = browser.new_context(color_scheme=scheme)
     page = stranger.new_page()
     page.goto(f"{visit.origin}/ui/episodes")
-    found += violations("enter")
+    found += violations(page, axe, "enter")
     stranger.close()
+    assert found == []
+
+
+@pytest.fixture(scope="module")
+def runs(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visit]:
+    """A visit of a folder with a training and an evaluation."""
+    folder = tmp_path_factory.mktemp("runs")
+    write_training(folder / "runs" / "trained")
+    command = [sys.executable, "-m", "openconductor", "eval", "conductor", "worker:jack"]
+    command += ["--limit", "6", "--out", "runs/measured"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    with running("view", folder=folder) as (link, _):
+        visit = Visit(browser, link)
+        yield visit
+        visit.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_pages_of_runs_fit_a_small_screen_and_axe_finds_no_serious_violation(
+    runs, axe, scheme
+) -> None:
+    paths = ["/runs", "/pool", "/trainings/trained", "/trainings/trained/iterations/1"]
+    paths += ["/evaluations/measured", "/evaluations/measured/questions", "/trainings?run=trained"]
+    page = runs.open()
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    found: list[str] = []
+    for path in paths:
+        page.set_viewport_size({"width": 1280, "height": 800})
+        answer = page.goto(f"{runs.origin}/ui{path}")
+        assert answer.status == 200, path
+        found += violations(page, axe, path)
+        page.set_viewport_size({"width": 360, "height": 800})
+        found += [f"{path}: {fault}" for fault in wrong_sizes(page, 360)]
+    page.close()
     assert found == []
 
 
