@@ -11,7 +11,7 @@ import pytest
 from replay_rows import PRICED, ROWS, write
 
 from openconductor.errors import ConfigError, Rejected, caused_by_plan
-from openconductor.graders.choice import extract_choice
+from openconductor.graders.choice import LETTERS, extract_choice
 from openconductor.pool import Worker, WorkerPool
 from openconductor.protocols import CallContext
 from openconductor.providers import create
@@ -219,6 +219,14 @@ async def test_an_aggregator_counts_the_answers_that_another_one_had_counted(pat
     text = (await ask(path, "vote", 16, before, "c: Answer: C", "b: Answer: C")).text
     assert text.splitlines()[-1] == "vote: Answer: C (2 of 3)"
     assert extract_choice(text) == "C"
+
+
+@pytest.mark.parametrize("letter", LETTERS)
+async def test_what_an_aggregator_says_is_graded_by_its_own_letter(path: Path, letter: str) -> None:
+    other = "B" if letter == "A" else "A"
+    said = [f"a: Answer: {letter}", f"b: Answer: {letter}", f"c: Answer: {other}"]
+    text = (await ask(path, "vote", 16, *said)).text
+    assert extract_choice(text) == letter
 
 
 def test_the_table_that_ships_holds_what_its_pool_file_names(root: Path) -> None:

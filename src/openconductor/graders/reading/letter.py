@@ -68,6 +68,8 @@ _OPENED = re.compile(
 )
 _CONTINUES = re.compile(r"['’]?[A-Za-z0-9]|-[A-Za-z]")
 _CLOSED = re.compile(r"\s*(?:[)\]}.,;:!*_`\"'$–—]|-\s|\\[)\]]|\n|$)")
+# Behind "A" and "I" it shows that they are letters, not an article and not a person: "A (3 of 4)".
+_EXPLAINED = re.compile(r"\s{0,3}\(|\s+(?:because|since|due|given|based|which)\b")
 _OTHER = r"[\s*_)}\]$]*(?:or|and|/|,|&)\s*[*_({\[$]*"
 _ALONE = re.compile(
     r"[*_`$({\[\\]*(?:[A-Za-z][*_`$)}\]\\]*[.):]?|[A-Z][*_`$)}\]\\]*[.):]\s?[^\n]*)"
@@ -208,4 +210,5 @@ def _letters_after(text: str, place: int, letters: str) -> str:
     if _CLOSED.match(text, start + 1):
         return letter
     # "the answer is a ...": an article; "the answer is I ...": a sentence.
-    return letter if text[start] == letter and letter not in "AI" else ""
+    is_word = letter in "AI" and not _EXPLAINED.match(text, start + 1)
+    return letter if text[start] == letter and not is_word else ""
