@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import signal
+import socket
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ from tests.places import DatabasePlace
 from tests.postgres_server import PostgresServer
 
 from integration.counting_server import CountingServer, Turns
-from integration.test_serving_process import find_port, wait_until
+from integration.test_serving_process import find_port, is_ready, wait_until
 from openconductor.config import dump_toml
 from openconductor.serving.key_ring import cost_of, new_key
 
@@ -220,3 +223,110 @@ def test_what_refers_to_an_answer_is_answered_by_another_replica(
         assert "What is 6 * 7?" in str(items) and "And 7 * 8?" in str(items)
         first.close()
         second.close()
+
+
+# ── processes of one server ───────────────────────────────────────────────────────────────────────
+def test_several_processes_on_a_file_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    path = tmp_path / "serve.toml"
+    path.write_text(dump_toml({"port": 0, "processes": 2, "journal": str(tmp_path / "j.sqlite")}))
+    command = [sys.executable, "-m", "openconductor", "serve", "--config", str(path)]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert refused.returncode == 2
+    assert "`openconductor store copy` moves a file there" in refused.stderr
+
+
+def children_of(pid: int) -> list[int]:
+    return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+
+def free_port() -> int:
+    """Return a port that is free with the next two after it."""
+    while True:
+        with ExitStack() as stack, suppress(OSError):
+            first = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            port: int = first.getsockname()[1]
+            for number in (1, 2):
+                stack.enter_context(socket.create_server(("127.0.0.1", port + number)))
+            return port
+
+
+async def keep_asking(url: str, stop: asyncio.Event) -> Counter[str]:
+    """Ask until it is enough; return how the requests ended."""
+    ended: Counter[str] = Counter()
+    async with httpx.AsyncClient(timeout=60) as client:
+
+        async def lane() -> None:
+            while not stop.is_set():
+                body = body_of("direct:w", "What is 6 * 7?")
+                answer = await client.post(f"{url}/v1/chat/completions", json=body)
+                ended[str(answer.status_code)] += 1
+                await asyncio.sleep(0.02)
+
+        await asyncio.gather(*(lane() for _ in range(8)))
+    return ended
+
+
+@pytest.mark.slow
+def test_processes_of_a_server_are_reloaded_and_replaced_while_they_answer(
+    tmp_path: Path, place: DatabasePlace, workers: Workers
+) -> None:
+    pool = tmp_path / "pool.toml"
+    pool.write_text(POOL.format(name="w", url=workers.url))
+    path = tmp_path / "serve.toml"
+    config = {"pool": str(pool), "conductor": "worker:w", "processes": 2, "log_level": "warning"}
+    path.write_text(dump_toml({"port": 0, "journal": place.name, **config}))
+    command = [sys.executable, "-m", "openconductor", "serve", "--config", str(path)]
+    log = tmp_path / "log"
+    with log.open("wb") as written, subprocess.Popen(command, stderr=written) as process:
+        try:
+            port = find_port(process, log)
+            own = [f"http://127.0.0.1:{port + number}" for number in (1, 2)]
+            wait_until(lambda: all(map(is_ready, own)))
+
+            async def ask_meanwhile() -> Counter[str]:
+                stop = asyncio.Event()
+                asking = asyncio.create_task(keep_asking(f"http://127.0.0.1:{port}", stop))
+                await asyncio.sleep(1)
+                tables = [POOL.format(name=name, url=workers.url) for name in ("late", "w")]
+                pool.write_text("".join(tables))
+                process.send_signal(signal.SIGHUP)
+                await asyncio.to_thread(
+                    wait_until, lambda: "the config is loaded anew" in log.read_text()
+                )
+                page = await asyncio.to_thread(httpx.get, f"{own[1]}/v1/models")
+                models = page.json()["data"]
+                assert "direct:late" in [model["id"] for model in models]
+                stop.set()
+                return await asking
+
+            ended = asyncio.run(ask_meanwhile())
+            assert set(ended) == {"200"} and ended["200"] > 100, ended
+            wait_until(lambda: len(children_of(process.pid)) == 2)  # the old ones have drained
+            first, second = children_of(process.pid)
+            os.kill(first, signal.SIGKILL)
+            wait_until(lambda: "ended (-9); it is started again" in log.read_text())
+            wait_until(lambda: all(map(is_ready, own)))
+            assert first not in children_of(process.pid) and second in children_of(process.pid)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+    assert place.rows("SELECT count(*) FROM processes") == [(1,)]  # the one that was killed
+
+
+@pytest.mark.slow
+def test_the_processes_of_a_server_end_with_the_first_one(
+    tmp_path: Path, place: DatabasePlace
+) -> None:
+    command = [sys.executable, "-m", "openconductor", "serve", "--processes", "2"]
+    log = tmp_path / "log"
+    with (
+        log.open("wb") as written,
+        subprocess.Popen(
+            [*command, "--port", str(free_port()), "--journal", place.name], stderr=written
+        ) as process,
+    ):
+        find_port(process, log)
+        process.kill()
+        process.wait(30)
+    wait_until(lambda: place.rows("SELECT count(*) FROM processes") == [(0,)], 30)

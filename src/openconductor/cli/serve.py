@@ -6,13 +6,14 @@ With ``--new-key`` it prints a new key and its table, and does not serve.
 from __future__ import annotations
 
 import errno
+import sys
 import webbrowser
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, NoReturn
 from urllib.parse import urlsplit
 
 import typer
@@ -49,12 +50,14 @@ from openconductor.serving.measured import AUTO, MeasuredRun, for_users, planner
 from openconductor.serving.serve_config import (
     LogLevel,
     ServeConfig,
+    check_processes,
     check_serve_config,
     direct_names,
     is_loopback,
     make_baseline,
     serve_checks,
 )
+from openconductor.serving.shared.replicas import ReplicaPlace, Supervisor, own_place
 from openconductor.store import AccountStore, check_store, database_url, open_store, place_name
 from openconductor.traces import TracesTable, open_traces
 from openconductor.ui.door import LOOPBACK, PREFIX, Door
@@ -88,6 +91,10 @@ def serve(  # noqa: PLR0913 - the options of a command
     ] = None,
     port: Annotated[
         int | None, typer.Option("--port", min=1, max=65535, help="The port (default: 8080).")
+    ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", min=1, help="Servers at this address (with PostgreSQL)."),
     ] = None,
     journal: Annotated[
         str | None,
@@ -125,6 +132,7 @@ def serve(  # noqa: PLR0913 - the options of a command
         "force": plan.force or None,
         "host": host,
         "port": port,
+        "processes": processes,
         "log_level": log_level,
         "ui": ui or None,
         "allow_asking": allow_asking or None,
@@ -151,7 +159,11 @@ def serve(  # noqa: PLR0913 - the options of a command
         return
     if offline:
         raise oc.ConfigError("--offline requires --dry-run")
-    _serve(replace(loaded, **given), where)
+    config_given = replace(loaded, **given)
+    place = own_place()
+    if config_given.processes is not None and place is None:
+        _serve_by_several(config_given, config_given.processes, where)
+    _serve(config_given, where, place=place)
 
 
 def _show_new_key(name: str) -> None:
@@ -187,10 +199,28 @@ def serve_demo(journal: str) -> None:
     _serve(config, "demo --view", is_demo=True)
 
 
-def _serve(config: ServeConfig, where: str, *, is_demo: bool = False) -> None:
+def _serve_by_several(config: ServeConfig, processes: int, where: str) -> NoReturn:
+    """Keep so many servers running, as processes, until this one is stopped."""
+    check_processes(config, where)
+    shared = _listen(config)
+    port = shared[0].getsockname()[1]
+    own = [_listen(replace(config, port=port + number + 1)) for number in range(processes)]
+    # A terminal that hangs up stops its server, whatever else SIGHUP means.
+    supervisor = Supervisor(shared, own, say=console.say, reloads=not sys.stderr.isatty())
+    console.say(
+        f"{processes} processes serve; each is also at a port of its own, with its /metrics: "
+        f"{port + 1} to {port + processes}"
+    )
+    raise typer.Exit(supervisor.run())
+
+
+def _serve(
+    config: ServeConfig, where: str, *, is_demo: bool = False, place: ReplicaPlace | None = None
+) -> None:
     """Make and check everything that is served, and serve it until the process is stopped.
 
-    The page of a demo shows everything in the journal, and is opened.
+    The page of a demo shows everything in the journal, and is opened. ``place`` is that of a
+    process that serves beside others.
     """
     with needing("serve", "serve"):
         from openconductor.serving.app import run
@@ -204,7 +234,7 @@ def _serve(config: ServeConfig, where: str, *, is_demo: bool = False) -> None:
         systems[baseline.name] = baseline.orchestrator
     check_serve_config(config, pool, systems, where=where)
     simulated = config.pool == GYM
-    listeners = _listen(config)
+    listeners = _listen(config) if place is None else place.sockets
     keep_days = config.keep_days
     with (
         open_traces(config.traces) as traces,
@@ -225,14 +255,24 @@ def _serve(config: ServeConfig, where: str, *, is_demo: bool = False) -> None:
         config = replace(config, port=listeners[0].getsockname()[1])
         ring = key_ring.KeyRing(config.key, journal)
         door = _make_door(config, ring, is_demo=is_demo) if config.ui else None
-        _say_address(config, [*systems, *direct_names(pool).values()])
-        hint = pool_file_hint()
-        if simulated and hint and not config.run:
-            console.say(hint)
-        has_budget = any(key.dollars is not None for key in config.key)
-        if has_budget and not simulated:
-            _warn_of_unlimited(pool)
+        if place is not None:
+            place.end_with_parent()
+            place.say_ready()
+        if place is None or place.speaks:
+            _introduce(config, pool, [*systems, *direct_names(pool).values()])
         run(config, gateway, ring, listeners, door)
+
+
+def _introduce(config: ServeConfig, pool: oc.WorkerPool, models: Sequence[str]) -> None:
+    """Print what is served, and what the operator may want to change."""
+    _say_address(config, models)
+    simulated = config.pool == GYM
+    hint = pool_file_hint()
+    if simulated and hint and not config.run:
+        console.say(hint)
+    has_budget = any(key.dollars is not None for key in config.key)
+    if has_budget and not simulated:
+        _warn_of_unlimited(pool)
 
 
 def _make_door(config: ServeConfig, ring: key_ring.KeyRing, *, is_demo: bool) -> Door:

@@ -29,6 +29,7 @@ from openconductor.prompt import ExampleName, Template
 from openconductor.protocols import Orchestrator
 from openconductor.serving.apis.wire import Reasoning
 from openconductor.serving.measured import planner_of
+from openconductor.store import database_url
 from openconductor.traces import TracesTable
 from openconductor.types import Budget, OnNoPlan
 
@@ -102,6 +103,8 @@ class ServeConfig:
             or what the pool file says of the worker that plans.
         direct_below_tokens: shorter conversations go to the default worker without a plan.
         baselines: models beside the Conductor, as evaluations name them (``consensus:gpt-5?n=5``).
+        processes: so many servers listen at the address, each also at a port of its own: the next
+            after ``port``. They require a journal in PostgreSQL. None: this process serves.
         journal: the file, or the URL of the PostgreSQL database (``postgresql://…``), that keeps
             every call, and the spending of each key.
         content: ``none`` keeps texts out of the journal.
@@ -135,6 +138,7 @@ class ServeConfig:
     plan_timeout_s: Seconds | None = None
     direct_below_tokens: Positive | None = None
     baselines: tuple[str, ...] = ()
+    processes: Positive | None = None
     journal: str = "serve.sqlite"
     content: Literal["full", "none"] = "full"
     keep_days: Annotated[float, Field(ge=1)] | None = None
@@ -180,6 +184,7 @@ def serve_checks(
 ) -> Iterator[tuple[str, Callable[[], None]]]:
     """Yield the checks of ``check_serve_config``, which has the arguments, each with a name."""
     yield "address", partial(_check_host, config, where)
+    yield "processes", partial(check_processes, config, where)
     yield "keys", partial(_check_holders, config, where)
     yield "page", partial(_check_asking, config, where)
     for key in config.key:
@@ -197,6 +202,21 @@ def _check_host(config: ServeConfig, where: str) -> None:
         raise ConfigError(
             f"{where}: host: got {config.host!r} without a [[key]], so that anyone could spend; "
             "use 127.0.0.1, or make a key with `openconductor serve --new-key NAME`"
+        )
+
+
+def check_processes(config: ServeConfig, where: str) -> None:
+    """Check that several processes can share the journal.
+
+    Raises:
+        ConfigError: it is a file, which has one writer.
+    """
+    if config.processes is not None and database_url(config.journal) is None:
+        raise ConfigError(
+            f"{where}: processes: got {config.processes} with the journal {config.journal!r}, a "
+            "file, which one process writes; name a PostgreSQL database (--journal "
+            "postgresql://USER@HOST/DATABASE; `openconductor store copy` moves a file there), or "
+            "leave processes out"
         )
 
 
