@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -18,6 +18,7 @@ from statistics import fmean
 
 from openconductor.config import read_toml
 from openconductor.evaluation.statistics import bootstrap_mean
+from openconductor.graders.choice import extract_choice
 from openconductor.providers.replay_pool import Cells, read_table, skills_of, weigh_vote
 from openconductor.store import read_store
 from openconductor.training.curves import read_record
@@ -143,34 +144,40 @@ def show(name: str, right: float, calls: float, note: str = "") -> None:
     print(f"{name:28}{100 * right:6.1f} %{calls:7.2f} answers  {note}")
 
 
-def read_run(folder: Path) -> tuple[dict[str, float], float]:
+def read_run(folder: Path, letters: Mapping[str, str]) -> tuple[dict[str, float], float]:
     """Return 1 or 0 by held-out question of a run, planned greedily, and its answers a question.
 
-    A question whose answer could not be decided is left out.
+    Answers are graded by the grader of today, so that runs of different days compare. A question
+    whose answer could not be decided is left out.
+
+    Args:
+        folder: the run's.
+        letters: the right letter by question.
     """
     greedy = read_record(folder / "results.json")["greedy"]
-    verdicts: dict[str, bool | None] = {}
+    right: dict[str, float] = {}
     with read_store(folder / "journal.sqlite") as journal:
         records = [record.value for record in journal.records()]
     for phase in ("greedy", "greedy, round 1"):
         for record in records:
             # An invalid second round leaves the answer before it standing.
             stands = record["training"] == phase and (phase == "greedy" or record["answer"])
-            if stands:
-                verdicts[str(record["problem"])] = record["correct"]
-    right = {name: float(verdict) for name, verdict in verdicts.items() if verdict is not None}
+            if stands and record["correct"] is not None:
+                name = str(record["problem"])
+                right[name] = float(extract_choice(record["answer"] or "") == letters[name])
     return right, greedy.get("rounds", greedy)["answers"]
 
 
 def show_runs(folders: Sequence[Path], held_out: Votes) -> None:
     """Print each run, and the mean of all with its lead over the vote of three."""
     votes = held_out.vote_of(3)
-    names = [row["id"] for row in held_out.rows]
+    letters = {row["id"]: row["answer"] for row in held_out.rows}
+    names = list(letters)
     means: list[float] = []
     taken: list[float] = []
     by_question: list[list[float]] = [[] for _ in names]
     for folder in folders:
-        right, answers = read_run(folder)
+        right, answers = read_run(folder, letters)
         decided = [name for name in names if name in right]
         for place, name in enumerate(names):
             if name in right:

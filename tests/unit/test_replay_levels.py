@@ -44,10 +44,21 @@ def test_a_cascade_asks_more_where_the_first_models_differ(votes: Votes) -> None
     assert find_cascades(votes)[1.5].calls == 1.0
 
 
-def test_an_answer_that_could_not_be_decided_is_not_a_wrong_one(tmp_path: Path) -> None:
+def test_a_run_is_graded_by_the_grader_of_today_but_for_what_could_not_be_decided(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "results.json").write_text('{"greedy": {"answers": 2.5}}')
     with open_store(tmp_path / "journal.sqlite") as journal:
-        for problem, correct in (("1", True), ("2", False), ("3", None)):
-            record = {"training": "greedy", "problem": problem, "answer": "A", "correct": correct}
+        for problem, answer, correct in (
+            ("1", "vote: Answer: A (2 of 3)", False),
+            ("2", "Answer: B", True),
+            ("3", "Answer: A", None),
+        ):
+            record = {
+                "training": "greedy",
+                "problem": problem,
+                "answer": answer,
+                "correct": correct,
+            }
             journal.put_record(f"greedy/{problem}", record)
-    assert read_run(tmp_path) == ({"1": 1.0, "2": 0.0}, 2.5)
+    assert read_run(tmp_path, dict.fromkeys("123", "A")) == ({"1": 1.0, "2": 0.0}, 2.5)
