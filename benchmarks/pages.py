@@ -3,7 +3,9 @@
     python -m benchmarks.pages [--json] [--episodes 100000] [--repeats 15] [--store FILE]
 
 The store has episodes of one planned step, every hundredth of four rounds with five steps each, and
-fifty that have not ended. With ``--store`` it is kept in a file, and made only if that is missing.
+fifty that have not ended. Beside it stand two trainings of 500 iterations with 64 rollouts each,
+and an evaluation of the gym's workers and Conductor. With ``--store`` the store is kept in a file,
+and made only if that is missing.
 A process of ``openconductor serve --ui`` answers over loopback; the CPU is the server's own, as
 Linux counts it for each of its threads.
 
@@ -16,6 +18,8 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import json
+import random
 import re
 import statistics
 import subprocess
@@ -32,6 +36,8 @@ from typing import Any
 from benchmarks import results
 
 from openconductor import Conductor, Step, Worker, WorkerPool, Workflow
+from openconductor.evaluation.eval_config import make_eval_config
+from openconductor.evaluation.grid import run_grid
 from openconductor.events import Answered, Asked, Event
 from openconductor.store import (
     SERVED,
@@ -50,6 +56,7 @@ TIMES_HEALTH = 20.0
 MEGABYTES = 50.0
 LIVE_SHARE = 0.1
 RUNNING = 50
+ITERATIONS, ROLLOUTS, QUESTIONS = 500, 64, 200
 BATCH = 2_000
 WORDS = "the sum of both halves is an integer, which the second way of counting confirms; "
 NAMES = ("gpt-5", "opus", "gemini", "qwen", "counter")
@@ -115,6 +122,54 @@ async def fill(store: Journal, episodes: int) -> None:
     for number in range(RUNNING):
         put_served(store, renamed(large, number)[:20])
     await store.wait_durable()
+
+
+# ── runs ──────────────────────────────────────────────────────────────────────────────────────────
+def write_training(folder: Path, seed: int) -> None:
+    """Write the folder of a training as it stands after 500 iterations."""
+    draws = random.Random(seed)
+    folder.mkdir(parents=True)
+    recipe = f"seed = {seed}\n[rollout]\niterations = 1000\ncompletions = 8\n"
+    (folder / "config.toml").write_text(recipe)
+    rollout = {"round": 0, "invalid": None, "error": None, "correct": True, "reward": 1.0}
+    rollout |= {"completion": WORDS * 6, "answer": WORDS, "undecided": False}
+    with (folder / "curves.jsonl").open("w") as curve, Journal(folder / "journal.sqlite") as store:
+        for number in range(ITERATIONS):
+            curve.write(json.dumps(record_of(number, draws)) + "\n")
+            for place in range(ROLLOUTS):
+                problem = f"question {number}-{place // 8}"
+                store.put_record(f"iteration {number}/{place}", {**rollout, "problem": problem})
+        store.flush()
+
+
+def record_of(number: int, draws: random.Random) -> dict[str, Any]:
+    """Return the record of an iteration, as a training writes it."""
+    shares = [draws.random() for _ in range(8)]
+    measures = ("reward", "validity", "accuracy", "accuracy_given_valid", "truncated", "dollars")
+    measures += ("groups_without_spread", "completion_tokens", "routing_entropy_bits")
+    measures += ("routing_entropy_by_subtask_bits", "seconds")
+    return {
+        "iteration": number,
+        "phase": "grpo",
+        "rollouts": ROLLOUTS,
+        "masked": 0,
+        **{name: draws.random() for name in measures},
+        "worker_share": {
+            f"worker {place}": share / sum(shares) for place, share in enumerate(shares)
+        },
+        "topology": {"single": ROLLOUTS},
+        "steps_by_kind": {kind: 1 + draws.random() for kind in ("single", "pair", "triple")},
+        "accuracy_by_kind": {},
+    }
+
+
+async def write_runs(root: Path) -> None:
+    """Write the folders of two trainings and an evaluation."""
+    for seed in range(2):
+        write_training(root / f"training-{seed}", seed)
+    task = [{"name": "gym", "limit": QUESTIONS}]
+    values = {"systems": ["conductor", "workers"], "pool": "gym", "task": task, "repeats": 2}
+    await run_grid(make_eval_config(values, where="benchmark"), root / "evaluation")
 
 
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────
@@ -183,19 +238,41 @@ def addresses_of(store: StoreReader, total: int) -> dict[str, str]:
         "episode of 4 x 5 steps": f"/ui/episodes/{large}",
         "part": f"/ui/episodes/{large}/parts/3-4",
         "two side by side": f"/ui/compare?id={large}&id={other}",
+        "runs": "/ui/runs",
+        "training": "/ui/trainings/training-0",
+        "training, its first iterations": f"/ui/trainings/training-0?page={ITERATIONS // 25}",
+        "training as JSON": "/ui/trainings/training-0.json",
+        "iteration": "/ui/trainings/training-0/iterations/250",
+        "two trainings": "/ui/trainings?run=training-0&run=training-1",
+        "evaluation": "/ui/evaluations/evaluation",
+        "who was right where": "/ui/evaluations/evaluation/questions?show=apart",
+        "pool": "/ui/pool",
     }
 
 
-def measure(path: Path, repeats: int) -> dict[str, Any]:
-    words = ["serve", "--ui", "--port", "8397", "--log-level", "warning", "--journal", str(path)]
+def measure(path: Path, root: Path, repeats: int) -> dict[str, Any]:
+    words = [
+        "serve",
+        "--ui",
+        "--port",
+        "8397",
+        "--log-level",
+        "warning",
+        "--journal",
+        str(path.resolve()),
+    ]
     command = [sys.executable, "-m", "openconductor", *words]
-    with read_store(path) as store, results.process(*command, stderr=subprocess.PIPE) as process:
+    started = results.process(*command, stderr=subprocess.PIPE, cwd=root.parent)
+    with read_store(path) as store, started as process:
         total = len(store.lines(limit=10**9))
         addresses = addresses_of(store, total)
         server = Server(process)
+        server.get("/health")
+        before = server.megabytes()
         for address in addresses.values():
             server.get(address)
-        before = server.megabytes()
+        while b"being read" in server.get(addresses["evaluation"]):  # by another process
+            pass
         spent: dict[str, list[float]] = {name: [] for name in addresses}
         for _ in range(repeats):  # in turn, so that the machine's load falls on all alike
             for name, address in addresses.items():
@@ -242,7 +319,9 @@ async def main() -> None:
             assert isinstance(store, Journal)
             if is_new:
                 await fill(store, options.episodes)
-        results.show(measure(path, options.repeats), as_json=options.json)
+        root = Path(folder) / "runs"
+        await write_runs(root)
+        results.show(measure(path, root, options.repeats), as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ class MemoryStore:
                 if played.workflow is not None and not played.accepted:
                     yield number, len(self._episodes), played.workflow
 
-    def workers(self, *, latest: int = 2_000) -> list[WorkerLine]:
+    def workers(self, *, latest: int = 1_000) -> list[WorkerLine]:
         return worker_lines(
             (call.worker, call.outcome, call.usage) for call in self._paid[-latest:]
         )

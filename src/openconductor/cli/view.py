@@ -16,7 +16,8 @@ import typer
 from openconductor.cli import console
 from openconductor.config import needing
 from openconductor.errors import ConfigError
-from openconductor.evaluation.records import JOURNAL, journal_place
+from openconductor.evaluation.records import CONFIG, JOURNAL, journal_place
+from openconductor.report.runs.run_folders import read_run
 from openconductor.serving.listening import ListeningSocket, listen
 from openconductor.store import place_name, read_store
 from openconductor.ui.door import LOOPBACK, PREFIX, Door
@@ -140,14 +141,11 @@ def runs_of(journal: str | None) -> tuple[Path, str]:
 
     Beside the run of a folder stand the others of its folder, so that they can be compared.
     """
-    from openconductor.ui.runs import Runs  # here, because it needs the extra
-
     if journal is not None and Path(journal).is_dir():
         folder = Path(journal).resolve()
-        runs = Runs(folder.parent)
-        for run in runs.all():
-            if run.folder == folder:
-                return runs.root, run.address
+        run = read_run(folder / CONFIG, folder.parent)
+        if run is not None:
+            return folder.parent, run.address
         return folder, "/runs"
     return Path("runs"), "/episodes"
 

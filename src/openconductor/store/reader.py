@@ -212,8 +212,12 @@ class RowReader(ABC):
         query = """SELECT worker, outcome, usage FROM calls WHERE NOT replayed
             ORDER BY number DESC LIMIT ?"""
         rows = self._rows(query, (latest,))
+        calls: list[tuple[str, str, Usage]] = []
         with self._explained():
-            calls = [(row["worker"], row["outcome"], load(Usage, row["usage"])) for row in rows]
+            for row in rows:
+                used: _Columns = row["usage"]
+                used["dollars"] = Decimal(used["dollars"])
+                calls.append((row["worker"], row["outcome"], Usage(**used)))
         return worker_lines(calls)
 
     def calls(self, episode: str | None = None) -> Iterator[StoredCall]:

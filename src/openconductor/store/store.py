@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SUCCESSES = frozenset({"answered", "cut", "refused"})
 """Outcomes of a call whose completion arrived, so that it need not be paid for again."""
 
-LATEST_CALLS = 2_000
+LATEST_CALLS = 1_000
 """The calls that a worker's health is told by."""
 
 SERVED = "serve/"

@@ -129,7 +129,8 @@ class EpisodePages:
         """
         chosen = EpisodeFilter(identifier=identifier, key=visitor.key)
         found = _read(self._store, chosen)
-        for path in self._journals() if found is None and visitor.key is None else ():
+        chosen = EpisodeFilter(identifier=identifier)  # nobody is served the episodes of a run
+        for path in self._journals() if found is None and not visitor.key else ():
             with suppress(JournalError), read_store(path) as store:
                 found = found or _read(store, chosen)
         if found is None:

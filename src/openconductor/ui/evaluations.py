@@ -9,19 +9,20 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from openconductor.errors import ConfigError
-from openconductor.report.numbers_reader import RENEW_S, Numbers, NumbersReader
+from openconductor.report.runs.numbers_reader import Numbers, NumbersReader
+from openconductor.report.runs.run_folders import RunFolder
 from openconductor.store import read_store
 from openconductor.ui.changes import Changes, PageState
 from openconductor.ui.door import PREFIX, Visitor
 from openconductor.ui.entrance import Entrance
 from openconductor.ui.replies import Page, PageProblem, read_page
-from openconductor.ui.runs import RunFolder, Runs
+from openconductor.ui.runs import Runs
 
 WAIT_S = 5.0
 """How long a page waits for numbers before it says that they are being read."""
 MARKS = 800
 """Marks of a page of questions, at most: questions times systems times repeats."""
-POLL_S = 1.0
+POLL_S = 2.0
 """How often a run that is looked at is looked for changes."""
 
 
@@ -44,7 +45,7 @@ class EvaluationPages:
         """Show an evaluation: verdict, tables, accuracy against cost, shares by task."""
         run = self._runs.asked(request, visitor)
         numbers = self.numbers(run)
-        values = {"run": run, "numbers": numbers}
+        values = {"run": run, "numbers": numbers, "version": self._state(run).version}
         return Page("evaluation", f"Evaluation {run.name}", values, lambda: numbers)
 
     def questions(self, request: Request, visitor: Visitor) -> Page:
@@ -52,7 +53,7 @@ class EvaluationPages:
         run = self._runs.asked(request, visitor)
         numbers = self.numbers(run)
         if numbers is None:
-            return Page("evaluation", run.name, {"run": run, "numbers": None}, dict)
+            return self.evaluation(request, visitor)
         show = request.query_params.get("show", "all")
         found = [
             (place, question)
@@ -87,13 +88,18 @@ class EvaluationPages:
         visitor = self._entrance.visitor(request)
 
         def look() -> PageState:
-            run = self._runs.asked(request, visitor)
-            is_read = run.kind == "training" or self._read(run).done()
-            is_over = is_read and run.state != "running"
-            return PageState(f"{run.version}-{is_read}", ended=is_over)
+            return self._state(self._runs.asked(request, visitor))
 
-        is_slow = look().version.endswith("True") and "/evaluations/" in request.url.path
-        return self._changes.stream(request, look, RENEW_S if is_slow else POLL_S)
+        look()  # a problem is answered before the stream begins
+        return self._changes.stream(request, look, POLL_S)
+
+    def _state(self, run: RunFolder) -> PageState:
+        """Return the state of a run's page; that of an evaluation changes with its numbers."""
+        is_over = run.state != "running"
+        if run.kind == "training":
+            return PageState(run.version, is_over)
+        numbers = self._read(run)
+        return PageState(f"{id(numbers)}-{numbers.done()}", numbers.done() and is_over)
 
     def _read(self, run: RunFolder) -> Future[Numbers]:
         return self._reader.read(run.folder, run.version, running=run.state == "running")

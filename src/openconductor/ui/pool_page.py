@@ -10,12 +10,13 @@ from starlette.requests import Request
 from openconductor.calls.cards import describe
 from openconductor.evaluation.records import kept_calibrations
 from openconductor.pool import WorkerPool
+from openconductor.report.runs.run_folders import RunFolder, find_runs
 from openconductor.store import StoreReader
 from openconductor.store.serialisation import plain
 from openconductor.ui.door import Visitor
 from openconductor.ui.evaluations import EvaluationPages
 from openconductor.ui.replies import Page
-from openconductor.ui.runs import RunFolder, Runs
+from openconductor.ui.runs import Runs
 
 
 class WorkerPages:
@@ -45,7 +46,7 @@ class WorkerPages:
 
     def page(self, _request: Request, visitor: Visitor) -> Page:
         """Show the pool; the holder of a key sees its own spending, and no calls of others."""
-        sees_all = visitor.key is None
+        sees_all = not visitor.key
         measured = self._latest_evaluation() if sees_all else None
         numbers = None if measured is None else self._evaluations.numbers(measured)
         cards: dict[str, str] = {}
@@ -62,7 +63,7 @@ class WorkerPages:
             "workers": workers,
             "ordinals": {name: ordinal for ordinal, name in ordinals.items()},
             "lines": {line.name: line for line in self._store.workers()} if sees_all else {},
-            "spending": [key for key in self._usages() if visitor.key in (None, key["key"])],
+            "spending": [key for key in self._usages() if sees_all or key["key"] == visitor.key],
             "cards": cards | {worker.name: worker.full_card for worker in workers},
             "measured": measured,
             "numbers": numbers,
@@ -73,7 +74,7 @@ class WorkerPages:
 
     def _latest_evaluation(self) -> RunFolder | None:
         """Return the latest evaluation that asked several workers alone; None: there is none."""
-        for run in self._runs.all():
+        for run in find_runs(self._runs.root):
             systems = run.recipe.get("systems", ())
             alone = sum(system.startswith("worker:") for system in systems)
             if run.kind == "evaluation" and ("workers" in systems or alone > 1):

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 
 from openconductor.errors import ConfigError
 from openconductor.plots.iterations import Iteration, read_iterations
+from openconductor.report.runs.run_folders import CURVE, RESULTS, RunFolder
 from openconductor.store import read_store
 from openconductor.store.serialisation import plain
 from openconductor.training.curves import read_curve, warnings
@@ -19,7 +20,7 @@ from openconductor.ui.charts import Chart, draw_chart
 from openconductor.ui.door import Visitor
 from openconductor.ui.pages import Texts, colour_class
 from openconductor.ui.replies import Page, PageProblem, read_page
-from openconductor.ui.runs import CURVE, RESULTS, RunFolder, Runs
+from openconductor.ui.runs import Runs
 
 ROWS = 25
 """Iterations of a page of the table."""
@@ -50,7 +51,7 @@ _CHARTS = {
     "What teaches nothing": ("masked_share", "truncated", "alike"),
     "Seconds an iteration": ("seconds",),
 }
-_COMPARED = ("accuracy", "given_valid", "validity", "reward", "routing_entropy")
+_COMPARED = (*_CHARTS["Does it learn?"], "routing_entropy")
 _LOOKS = ("s0", "s6", "s3", "s5", "s1", "s2", "s4", "s7")  # of trainings, by their place
 
 
@@ -63,34 +64,46 @@ class TrainingPages:
     def training(self, request: Request, visitor: Visitor) -> Page:
         """Show the curves of a training."""
         run = self._runs.asked(request, visitor)
-        curve = read_training(run)
-        records = read_curve(run.folder / CURVE)
+        course = read_training(run)
+        curve = course.curve
         page = read_page(request)
         end = len(curve) - (page - 1) * ROWS
-        data = {"run": run, "records": records, "results": run.read_json(RESULTS)}
-        values: dict[str, object] = dict(data, curve=curve, page=page, measures=MEASURES)
-        values["shown"] = range(end - 1, max(-1, end - 1 - ROWS), -1)
-        values["charts"] = draw_training(curve)
-        values["warnings"] = warnings([one for one in records if one.get("phase") != "imitate"])
-        return Page("training", f"Training {run.name}", values, lambda: plain(data))
+        results = run.read_json(RESULTS)
+        values = {
+            "run": run,
+            "course": course,
+            "measures": MEASURES,
+            "page": page,
+            "shown": range(end - 1, max(-1, end - 1 - ROWS), -1),
+            "results": results,
+        }
+
+        def data() -> object:
+            return plain({"run": run, "results": results, "curve": columns_of(curve)})
+
+        return Page("training", f"Training {run.name}", values, data)
 
     def compare(self, request: Request, visitor: Visitor) -> Page:
         """Show trainings over each other."""
         curves: dict[str, Sequence[Iteration]] = {}
         for name in request.query_params.getlist("run")[:MOST_RUNS]:
-            curves[name] = read_training(self._runs.find(name, "training", visitor))
+            curves[name] = read_training(self._runs.find(name, "training", visitor)).curve
         charts: list[Chart] = []
         for measure in _COMPARED:
             series = {name: _column(curve, measure) for name, curve in curves.items()}
             title, _ = MEASURES[measure]
             charts.append(_draw(title.capitalize(), series, measure, looks=_LOOKS))
         values = {"curves": curves, "charts": charts, "measures": MEASURES}
-        return Page("trainings", "Trainings over each other", values, lambda: plain(curves))
+
+        def data() -> object:
+            return {name: columns_of(curve) for name, curve in curves.items()}
+
+        return Page("trainings", "Trainings over each other", values, data)
 
     def iteration(self, request: Request, visitor: Visitor) -> Page:
         """Show the rollouts of an iteration, group by group."""
         run = self._runs.asked(request, visitor)
-        curve = read_training(run)
+        curve = read_training(run).curve
         number: int = request.path_params["number"]
         if number >= len(curve):
             raise PageProblem(404, f"This training has no iteration {number} yet.")
@@ -117,23 +130,42 @@ class TrainingPages:
         return Page("iteration", f"Iteration {number} of {run.name}", values, lambda: plain(data))
 
 
-def read_training(run: RunFolder) -> Sequence[Iteration]:
-    """Return the iterations of a training, in order.
+class TrainingSoFar(NamedTuple):
+    """A training so far: its iterations, their charts, and what is worrying in them."""
+
+    curve: Sequence[Iteration]
+    charts: Sequence[Chart]
+    warnings: Sequence[str]
+
+
+def read_training(run: RunFolder) -> TrainingSoFar:
+    """Return a training so far.
 
     Raises:
         PageProblem: its curve is none.
     """
     path = run.folder / CURVE
     try:
-        return _read(path, path.stat().st_mtime_ns) if path.is_file() else ()
+        return _read(path, path.stat().st_mtime_ns) if path.is_file() else TrainingSoFar((), (), ())
     except ConfigError as error:
         raise PageProblem(500, str(error)) from error
 
 
 @lru_cache(maxsize=8)
-def _read(path: Path, _changed: int) -> Sequence[Iteration]:
-    """Read a curve; anew if the file has changed."""
-    return read_iterations(path)
+def _read(path: Path, _changed: int) -> TrainingSoFar:
+    """Read and draw a curve; anew if the file has changed."""
+    curve = read_iterations(path)
+    records = [record for record in read_curve(path) if record.get("phase") != "imitate"]
+    return TrainingSoFar(curve, draw_training(curve), warnings(records))
+
+
+def columns_of(curve: Sequence[Iteration]) -> dict[str, list[float | None]]:
+    """Return all measures of a curve, by name; those of a table as ``table/name``."""
+    columns = {name: _column(curve, name) for name in MEASURES}
+    for table in ("worker_share", "steps_by_kind"):
+        for name, values in _columns(curve, table).items():
+            columns[f"{table}/{name}"] = values
+    return columns
 
 
 def draw_training(curve: Sequence[Iteration]) -> list[Chart]:
@@ -164,11 +196,15 @@ def _draw(
 
 
 def _column(curve: Sequence[Iteration], name: str) -> list[float | None]:
-    return [getattr(iteration, name) for iteration in curve]
+    return [_rounded(getattr(iteration, name)) for iteration in curve]
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)
 
 
 def _columns(curve: Sequence[Iteration], table: str) -> dict[str, list[float | None]]:
     """Return the values of a table of the iterations, by name."""
     tables: list[Mapping[str, float]] = [getattr(iteration, table) for iteration in curve]
     names = dict.fromkeys(name for values in tables for name in values)
-    return {name: [values.get(name) for values in tables] for name in names}
+    return {name: [_rounded(values.get(name)) for values in tables] for name in names}

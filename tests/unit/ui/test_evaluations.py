@@ -19,9 +19,9 @@ from openconductor.evaluation.eval_config import make_eval_config
 from openconductor.evaluation.grid import run_grid
 from openconductor.evaluation.records import Results
 from openconductor.evaluation.tables import make_table
-from openconductor.report import numbers_reader
-from openconductor.report.numbers import read_numbers
-from openconductor.report.numbers_reader import NumbersReader
+from openconductor.report.runs import numbers_reader
+from openconductor.report.runs.numbers import read_numbers
+from openconductor.report.runs.numbers_reader import NumbersReader
 from openconductor.store import Journal
 from openconductor.store.serialisation import plain
 from openconductor.ui import evaluations

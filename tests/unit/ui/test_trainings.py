@@ -70,7 +70,8 @@ async def test_a_training_shows_its_curves_and_a_table_that_says_the_same(visit:
     for words in ("imitate", "grpo", "45.0%", "75.0%", "anna", "2.00"):
         assert words in markup.text
     data = (await visit.client.get("/ui/trainings/first.json")).json()
-    assert [record["accuracy"] for record in data["records"]] == [0.25, 0.35, 0.45]
+    assert data["curve"]["accuracy"] == [0.25, 0.35, 0.45]
+    assert data["curve"]["worker_share/anna"] == [0.75] * 3
 
 
 async def test_rollouts_stand_in_groups_with_reward_and_reason(visit: Visit) -> None:
@@ -111,6 +112,14 @@ async def test_a_key_sees_no_run(tmp_path: Path) -> None:
             for address in (*PAGES, "/ui/trainings/first/changes"):
                 assert (await visit.client.get(address)).status_code == 404, address
             assert "/ui/runs" not in (await visit.client.get("/ui/episodes")).text
+
+
+async def test_the_page_of_a_server_without_keys_shows_runs(tmp_path: Path) -> None:
+    write_training(tmp_path / "first")
+    with Journal(tmp_path / "asked.sqlite") as journal:
+        async with visited(journal, root=tmp_path, key="") as visit:
+            for address in (*PAGES[:3], "/ui/pool"):
+                assert (await visit.client.get(address)).status_code == 200, address
 
 
 async def test_a_line_that_is_no_record_is_an_error_that_names_the_file(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Reading the numbers of evaluations in a process of their own, for a server.
 
-``report.numbers`` takes seconds and a hundred megabytes; a server that shows its numbers spends
+``runs.numbers`` takes seconds and a hundred megabytes; a server that shows its numbers spends
 neither. The numbers are kept until the evaluation changes.
 """
 
@@ -68,7 +68,7 @@ def _read(folder: Path) -> Numbers:
     Raises:
         ConfigError: it failed; says why.
     """
-    command = [sys.executable, "-m", "openconductor.report.numbers", str(folder)]
+    command = [sys.executable, "-m", "openconductor.report.runs.numbers", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - ours
     if done.returncode:
         last = done.stderr.strip().rpartition("\n")[2]

@@ -1,6 +1,6 @@
 """The numbers of an evaluation as plain values, for the page: table, verdict, plane, answers.
 
-    python -m openconductor.report.numbers FOLDER
+    python -m openconductor.report.runs.numbers FOLDER
 
 prints them as JSON. The page runs this as a process of its own, because reading an evaluation takes
 memory and seconds that a server should not spend. All of them come from the functions that tables
