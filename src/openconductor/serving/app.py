@@ -42,13 +42,14 @@ from openconductor.serving.apis.messages import (
 )
 from openconductor.serving.apis.openapi import openapi
 from openconductor.serving.apis.responses import RESPONSES
-from openconductor.serving.apis.wire import Api, Json, RequestFailed, request_failure
+from openconductor.serving.apis.wire import Api, Json, RequestFailed, as_json, request_failure
 from openconductor.serving.connection import ClientConnection, connection_of, receive_json
 from openconductor.serving.gateway import Gateway, Turn
 from openconductor.serving.key_ring import KeyRing, Tenant
 from openconductor.serving.listening import ListeningSocket, OutOfFiles
 from openconductor.serving.response_pages import JsonPage, ResponsePages
 from openconductor.serving.serve_config import ServeConfig
+from openconductor.serving.shared.repeats import RepeatedRequest, Repeats, SentAnswer
 from openconductor.serving.turn import ANSWER
 from openconductor.store import place_name
 from openconductor.ui.door import Door
@@ -58,6 +59,12 @@ APIS: tuple[Api, ...] = (CHAT, RESPONSES, MESSAGES)
 _RETRIED = frozenset({429, 503})  # nothing was done, so a client may repeat the request
 _PROBE_S = 5.0  # a store that is not durable after this long is not ready
 _CANCEL_S = 5.0  # a cancelled turn has this long to end
+
+_STREAM_HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",
+}
 
 log = logging.getLogger("openconductor.serving")
 
@@ -70,6 +77,7 @@ class Endpoint:
     gateway: Gateway
     keys: KeyRing
     config: ServeConfig
+    repeats: Repeats
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -79,23 +87,35 @@ class Endpoint:
         identifier = ""
         tenant: Tenant | None = None
         turn: Turn | None = None
+        answers: RepeatedRequest | None = None  # its repeats wait for this request
         metrics = self.gateway.metrics
         try:
             headers = Headers(scope=scope)
             tenant = self.keys.find(headers)
             self._check_origin(headers)
-            request = self.api.read(await receive_json(receive, self.config.body_mb))
+            content = await receive_json(receive, self.config.body_mb)
+            request = self.api.read(content)
             if request.model in self.gateway.systems:
                 model = request.model
+            repeated = self.repeats.read(headers, tenant.name, self.api.path, content)
+            if repeated is not None:
+                sent = await self.repeats.find(repeated)
+                if sent is not None:
+                    identifier, status = sent.episode, 200
+                    await _resend(sent, stream=request.stream)(scope, receive, send)
+                    return
+                answers = repeated
             turn = await self.gateway.open(request, tenant, headers)
             connection = connection_of(scope)
-            if connection is not None:
+            if connection is not None and answers is None:
                 connection.when_lost(turn.cancel)
             with metrics.in_flight(self.api.name):
                 if request.stream:
-                    status = await self._stream(turn, send, began)
+                    status = await self._stream(turn, send, began, answers)
                 else:
                     body = self.api.answer(request, await turn.answer(), created=turn.created)
+                    if answers is not None:
+                        await self.repeats.keep(answers, turn, as_json(body))
                     metrics.first_byte(self.api.name, time.monotonic() - began)
                     await JsonPage(body, headers=_request_id(turn.id))(scope, receive, send)
                     status = 200
@@ -107,6 +127,8 @@ class Endpoint:
             headers = _failure_headers(failure, identifier, repeatable=not begun)
             await JsonPage(self.api.failure(failure), status, headers)(scope, receive, send)
         finally:
+            if answers is not None:
+                self.repeats.end(answers)
             if turn is not None:
                 identifier = turn.id or identifier
                 turn.cancel()
@@ -134,28 +156,26 @@ class Endpoint:
             message = f"origin: got {origin!r}, which `origins` does not list"
             raise RequestFailed(403, "origin_not_allowed", message)
 
-    async def _stream(self, turn: Turn, send: Send, began: float) -> int:
+    async def _stream(
+        self, turn: Turn, send: Send, began: float, answers: RepeatedRequest | None
+    ) -> int:
         """Send the answer as it is written; return the status that it would have had as a whole."""
+        sent: list[bytes] = []
 
-        async def write(data: bytes, *, more: bool = True) -> None:
+        async def write(data: bytes, *, more: bool = True, beats: bool = False) -> None:
             if data:
+                if not beats and answers is not None:
+                    sent.append(data)
                 await send({"type": "http.response.body", "body": data, "more_body": more})
 
-        headers = MutableHeaders(
-            {
-                "content-type": "text/event-stream; charset=utf-8",
-                "cache-control": "no-cache",
-                "x-accel-buffering": "no",
-                **_request_id(turn.id),
-            }
-        )
+        headers = MutableHeaders({**_STREAM_HEADERS, **_request_id(turn.id)})
         await send({"type": "http.response.start", "status": 200, "headers": headers.raw})
         stream = self.api.stream(turn.request, turn.id, created=turn.created)
         await write(stream.begin())
         self.gateway.metrics.first_byte(self.api.name, time.monotonic() - began)
         async for piece in turn.pieces(self.config.heartbeat_s):
             if piece is None:
-                await write(stream.heartbeat())
+                await write(stream.heartbeat(), beats=True)
             elif piece[0] == ANSWER:
                 await write(stream.add_text(piece[1]))
             else:
@@ -165,11 +185,22 @@ class Endpoint:
             rest = turn.rest_of(answer)
             last = stream.add_text(rest) if rest else b""
             last += stream.end(answer)
-        except RequestFailed as error:
-            await write(stream.fail(error), more=False)
-            return error.status
+            if answers is not None:
+                await self.repeats.keep(answers, turn, b"".join([*sent, last]))
+        except OpenConductorError as error:
+            failure = request_failure(error)
+            await write(stream.fail(failure), more=False)
+            return failure.status
         await write(last, more=False)
         return 200
+
+
+def _resend(sent: SentAnswer, *, stream: bool) -> Response:
+    """Return what was sent to the same request before."""
+    headers = _request_id(sent.episode)
+    if stream:
+        headers |= _STREAM_HEADERS
+    return Response(sent.body, headers=headers, media_type=None if stream else "application/json")
 
 
 def _request_id(identifier: str) -> dict[str, str]:
@@ -310,7 +341,8 @@ def build_app(
         door: lets visitors into the page; None: there is no page.
     """
     pages = _Pages(gateway, keys, config)
-    endpoints = {api.path: Endpoint(api, gateway, keys, config) for api in APIS}
+    repeats = Repeats(gateway.store)
+    endpoints = {api.path: Endpoint(api, gateway, keys, config, repeats) for api in APIS}
     routes: list[BaseRoute] = [
         Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()
     ]

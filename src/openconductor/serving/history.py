@@ -148,7 +148,7 @@ class History:
         """
         answer = self._find(identifier, key)
         shown = self._store.find_record(f"{SHOWN}{identifier}")
-        if answer is None or shown is None or not answer.has_texts:
+        if answer is None or shown is None or not answer.has_texts or "settings" not in shown:
             return None
         return answer, shown
 

@@ -124,6 +124,7 @@ class Turn:
         self._task: asyncio.Task[Episode]
         self._cancelled_by: RequestFailed | None = None
         self._settled = False
+        self._shown: Json = {}  # what is kept of the answer beside its episode
 
     @property
     def key(self) -> str:
@@ -337,8 +338,12 @@ class Turn:
         request = self.request
         keeps_texts = request.store and self._store.keeps_texts
         if episode is not None and request.settings is not None and keeps_texts:
-            shown = {"settings": request.settings, "thoughts": self._narration.parts}
-            self._store.put_record(f"{SHOWN}{self.id}", shown)
+            self._shown = {"settings": request.settings, "thoughts": self._narration.parts}
+            self._store.put_record(f"{SHOWN}{self.id}", self._shown)
+
+    def keep_sent(self, text: str) -> None:
+        """Keep what is sent to the client, beside the episode."""
+        self._store.put_record(f"{SHOWN}{self.id}", {**self._shown, "sent": text})
 
     def _keep(self, charged: Decimal | None, *, tools: bool) -> None:
         record: Json = {
