@@ -140,9 +140,7 @@ class Turn:
     def start(self, ask: Ask, options: Sampling, place: ExitStack) -> None:
         """Begin the episode; ``place`` is closed when it has ended."""
 
-        def end(task: asyncio.Task[Episode]) -> None:
-            if not task.cancelled():
-                task.exception()  # nobody may ask for it: the page reads the store
+        def end(_: asyncio.Task[Episode]) -> None:
             place.close()
             self._changed.set()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from decimal import Decimal
 from pathlib import Path
@@ -11,6 +12,7 @@ from episodes_of import BROKEN, FLOW, PRICE, REVISION, ask
 from sites import ORIGIN, OWN, Markup, asked
 
 import openconductor as oc
+from openconductor.events import Asked
 from openconductor.serving.key_ring import hash_key
 from openconductor.serving.serve_config import KeyTable
 from openconductor.store import Journal
@@ -151,6 +153,36 @@ async def test_a_further_turn_goes_on_from_an_answer_and_both_are_linked(store) 
         page = Markup((await visit.client.get(f"/ui/episodes/{second}")).text)
         assert f"/ui/episodes/{first}" in page.addresses
         assert "The conversation before: 2 turns" in page.text
+
+
+async def test_what_is_asked_on_the_page_is_counted_and_logged_as_over_the_apis(
+    store, capsys, caplog
+) -> None:
+    cast = Cast()
+    caplog.set_level("INFO", logger="openconductor.access")
+    async with asked(store, cast.pool, cast.systems) as visit:
+        await visit.ended(await visit.post("/ask", text="?", model="conductor"))
+        await visit.ended(await visit.post("/ask", text="?", model="conductor", dollars="0"))
+        metrics = (await visit.client.get("/metrics")).text
+    for status in (200, 402):
+        labels = f'api="page",model="conductor",status="{status}"'
+        assert f"openconductor_requests_total{{{labels}}} 1.0" in metrics
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines() if '"page"' in line]
+    assert [(line["status"], line["steps"]) for line in lines] == [(200, 4), (402, 0)]
+
+
+async def test_an_internal_error_of_what_is_asked_is_logged(store, caplog) -> None:
+    class Broken:
+        async def ask(self, question, *, on_event, context, budget=None):
+            on_event(Asked("e1", 0, 0.0, question, workers={}))
+            raise RuntimeError("a bug")
+
+    cast = Cast()
+    async with asked(store, cast.pool, {"broken": Broken()}) as visit:
+        answer = await visit.post("/ask", text="?", model="broken")
+        assert answer.status_code == 500
+        assert "internal error; request e1" in answer.text
+    assert "a bug" in caplog.text
 
 
 # ── again ─────────────────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -9,6 +11,7 @@ from functools import partial
 from openconductor.conductor import Conductor
 from openconductor.errors import OpenConductorError
 from openconductor.prompt import check_turns
+from openconductor.serving.access_log import log_request
 from openconductor.serving.apis.wire import (
     Body,
     ClientRequest,
@@ -19,9 +22,13 @@ from openconductor.serving.apis.wire import (
 from openconductor.serving.gateway import Gateway, OwnWay
 from openconductor.serving.key_ring import KeyRing, Tenant
 from openconductor.serving.page.reruns import costs_of, own_way
+from openconductor.serving.turn import Turn
 from openconductor.types import Budget, Sampling
 from openconductor.ui.asker import CallPrice, EpisodeChange, PageQuestion
 from openconductor.ui.replies import PageProblem
+
+API = "page"
+"""Stands for the page where the log and the metrics name an API."""
 
 
 class PageAsker:
@@ -36,6 +43,7 @@ class PageAsker:
         self.example = gateway.example
         self._gateway = gateway
         self._keys = keys
+        self._watches: set[asyncio.Task[None]] = set()
 
     def models(self, key: str | None) -> list[str]:
         """Return the models that a key may ask."""
@@ -93,6 +101,7 @@ class PageAsker:
         self, key: str | None, question: PageQuestion, way: OwnWay | None = None
     ) -> str:
         """Open an episode, and wait until the store has it."""
+        began = time.monotonic()
         try:
             control = Control(workers=list(question.workers) or None, max_dollars=question.dollars)
             request = ClientRequest(
@@ -104,12 +113,38 @@ class PageAsker:
             )
             tenant = self._tenant(key)
             turn = await self._gateway.open(request, tenant, own_way=way, watched=True)
+            watch = asyncio.create_task(self._watch(turn, began))
+            self._watches.add(watch)
+            watch.add_done_callback(self._watches.discard)
             await turn.begun()
             await turn.wait_durable()
         except OpenConductorError as error:
             failure = request_failure(error)
             raise PageProblem(failure.status, failure.message) from error
         return turn.id
+
+    async def _watch(self, turn: Turn, began: float) -> None:
+        """Wait for the end of an episode; count and log it, as the APIs do."""
+        metrics = self._gateway.metrics
+        model = turn.request.model
+        status = 200
+        with metrics.in_flight(API):
+            try:
+                await turn.answer()
+            except RequestFailed as error:
+                status = error.status
+        metrics.count_request(API, model, status, time.monotonic() - began)
+        log_request(
+            began,
+            status,
+            id=turn.id,
+            key=turn.key,
+            api=API,
+            model=model,
+            steps=turn.steps,
+            tokens=turn.tokens,
+            dollars=f"{turn.charged:f}",
+        )
 
     def _conductor(self, key: str | None, model: str | None) -> tuple[str, Conductor]:
         """Return the Conductor that was asked or else the first, with the workers of a key."""
