@@ -61,25 +61,6 @@ class EpisodeChange:
     round: int | None = None
     steps: tuple[EditedStep, ...] = ()
 
-    @property
-    def words(self) -> str:
-        """What differs, without texts."""
-        if self.round is None:
-            return "planned anew"
-        before = results_of(self.stored, self.round)
-        kept = {step.source for step in self.steps}
-        changes = [f"step {place} dropped" for place in range(len(before)) if place not in kept]
-        for step in self.steps:
-            old = before[step.source].step
-            what = f"step {step.source}"
-            if step.worker != self.stored.workers.get(old.worker):
-                changes.append(f"{what} by {step.worker}")
-            if step.subtask != old.subtask:
-                changes.append(f"{what} with another subtask")
-            if step.anew:
-                changes.append(f"{what} once more")
-        return f"round {self.round + 1}: {', '.join(changes) or 'unchanged'}"
-
 
 class CallPrice(NamedTuple):
     """The price of a call, or of several.
@@ -97,6 +78,20 @@ class CallPrice(NamedTuple):
     is_recorded: bool = False
     about: Decimal | None = Decimal(0)
     most: Decimal | None = Decimal(0)
+
+
+class Quote(NamedTuple):
+    """The price of a change.
+
+    Attributes:
+        change: what differs, in words, without texts.
+        prices: of each call.
+        budget: one with room for them.
+    """
+
+    change: str
+    prices: Sequence[CallPrice]
+    budget: Budget
 
 
 class Asker(Protocol):
@@ -122,7 +117,7 @@ class Asker(Protocol):
         """Begin to answer; return the id of the episode, which the store has from now on."""
         ...
 
-    def costs(self, key: str | None, model: str | None, change: EpisodeChange) -> list[CallPrice]:
+    def quote(self, key: str | None, model: str | None, change: EpisodeChange) -> Quote:
         """Return the price of a change, to an episode that a model answered."""
         ...
 

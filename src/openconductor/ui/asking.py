@@ -6,6 +6,7 @@ Each request here spends, so each needs the form token of its session.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
 from starlette.requests import Request
@@ -25,23 +26,21 @@ FORM_BYTES = 9 * QUESTION_LIMIT + 10_000
 """The most bytes of a form with a question; a character may take nine."""
 
 
+@dataclass(frozen=True, slots=True)
 class AskPages:
     """Takes questions.
 
-    Args:
+    Attributes:
         asker: answers them.
         entrance: knows who asks.
         episodes: finds the episodes that questions go on from.
         links: keeps which one went on from which.
     """
 
-    def __init__(
-        self, asker: Asker, entrance: Entrance, episodes: EpisodePages, links: Links
-    ) -> None:
-        self._asker = asker
-        self._entrance = entrance
-        self._episodes = episodes
-        self._links = links
+    asker: Asker
+    entrance: Entrance
+    episodes: EpisodePages
+    links: Links
 
     def form(self, request: Request, visitor: Visitor) -> Page:
         """Show the box, filled in as the address says."""
@@ -50,9 +49,9 @@ class AskPages:
     def _box(self, form: Form, visitor: Visitor, fault: str = "") -> Page:
         """Return the page of the box; ``fault`` says why a question was rejected."""
         offer = {
-            "models": self._asker.models(visitor.key),
-            "workers": self._asker.workers(visitor.key),
-            "example": self._asker.example,
+            "models": self.asker.models(visitor.key),
+            "workers": self.asker.workers(visitor.key),
+            "example": self.asker.example,
         }
         values = {
             **offer,
@@ -66,30 +65,30 @@ class AskPages:
     def _follows(self, form: Form, visitor: Visitor) -> StoredEpisode | None:
         """Return the episode that a question goes on from."""
         identifier = form.get("follows", "")
-        return self._episodes.find(identifier, visitor)[1] if identifier else None
+        return self.episodes.find(identifier, visitor)[1] if identifier else None
 
     async def ask(self, request: Request) -> Response:
         """Take a question, and lead to its episode, which fills in while it runs."""
-        visitor = self._entrance.visitor(request)
-        form = await self._entrance.spending_form(request, FORM_BYTES)
+        visitor = self.entrance.visitor(request)
+        form = await self.entrance.spending_form(request, FORM_BYTES)
         follows = await asyncio.to_thread(self._follows, form, visitor)
         try:
             question = _read_question(form, follows)
-            identifier = await self._asker.ask(visitor.key, question)
+            identifier = await self.asker.ask(visitor.key, question)
         except PageProblem as problem:
             page = await asyncio.to_thread(self._box, form, visitor, problem.detail)
             raise PageProblem(problem.status, problem.detail, page) from problem
         if follows is not None:
-            await self._links.add(follows.id, identifier, "a further turn")
+            await self.links.add(follows.id, identifier, "a further turn")
         return RedirectResponse(f"{PREFIX}/episodes/{identifier}", 303)
 
     async def stop(self, request: Request) -> Response:
         """Stop an episode, and lead back to it."""
-        visitor = self._entrance.visitor(request)
-        await self._entrance.spending_form(request)
+        visitor = self.entrance.visitor(request)
+        await self.entrance.spending_form(request)
         identifier = request.path_params["identifier"]
-        line, _ = await asyncio.to_thread(self._episodes.find, identifier, visitor)
-        self._asker.stop(visitor.key, line.id)
+        line, _ = await asyncio.to_thread(self.episodes.find, identifier, visitor)
+        self.asker.stop(visitor.key, line.id)
         return RedirectResponse(f"{PREFIX}/episodes/{line.id}", 303)
 
 

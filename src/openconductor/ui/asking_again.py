@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import cast
 
@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from openconductor.store import EpisodeLine, StoredEpisode
 from openconductor.types import Access, Budget
-from openconductor.ui.asker import Asker, CallPrice, EditedStep, EpisodeChange, results_of
+from openconductor.ui.asker import Asker, EditedStep, EpisodeChange, Quote, results_of
 from openconductor.ui.asking import FORM_BYTES, read_dollars
 from openconductor.ui.door import PREFIX, Visitor
 from openconductor.ui.entrance import Entrance, Form
@@ -24,23 +24,21 @@ from openconductor.ui.replies import Page, PageProblem
 _SET_ANEW = {"do", "form_token", "dollars", "calls"}  # fields, by the page of the price
 
 
+@dataclass(frozen=True, slots=True)
 class AgainPages:
     """Plays rounds again, with other steps, and plans anew.
 
-    Args:
+    Attributes:
         asker: answers.
         entrance: knows who asks.
         episodes: finds the episodes.
         links: keeps which episode was made from which.
     """
 
-    def __init__(
-        self, asker: Asker, entrance: Entrance, episodes: EpisodePages, links: Links
-    ) -> None:
-        self._asker = asker
-        self._entrance = entrance
-        self._episodes = episodes
-        self._links = links
+    asker: Asker
+    entrance: Entrance
+    episodes: EpisodePages
+    links: Links
 
     def form(self, request: Request, visitor: Visitor) -> Page:
         """Show the steps of a round, to be edited; ``?part=0-2`` chooses a round and a step."""
@@ -60,69 +58,48 @@ class AgainPages:
             "rounds": rounds,
             "marked": step,
             "given": form,
-            "workers": self._asker.workers(visitor.key),
+            "workers": self.asker.workers(visitor.key),
         }
 
-        def data() -> object:
-            steps = chosen[0].steps if chosen else ()
-            written = [{"worker": part.name, "subtask": part.subtask} for part in steps]
-            return {"steps": written, "workers": values["workers"]}
-
-        return Page("again", "Ask again", values, data)
+        offer = {"workers": values["workers"], "rounds": [played.index for played in rounds]}
+        return Page("again", "Ask again", values, lambda: offer)
 
     async def ask(self, request: Request) -> Page | Response:
         """Say the price of a change, make it within a budget (``do=ask``), or edit it further."""
-        visitor = self._entrance.visitor(request)
-        form = await self._entrance.spending_form(request, FORM_BYTES)
+        visitor = self.entrance.visitor(request)
+        form = await self.entrance.spending_form(request, FORM_BYTES)
         line, stored = await asyncio.to_thread(self._find, request, visitor)
         if form.get("do") == "edit":
             return await asyncio.to_thread(self._steps_page, line, stored, form, visitor)
         change = _read_change(form, stored)
+        quote = await asyncio.to_thread(self.asker.quote, visitor.key, line.model, change)
         if form.get("do") != "ask":
-            costs = await asyncio.to_thread(self._asker.costs, visitor.key, line.model, change)
-            return _price_page(change, costs, form)
+            return _price_page(stored, quote, form)
         budget = _read_budget(form)
-        later = await self._asker.ask_again(visitor.key, line.model, change, budget)
-        await self._links.add(stored.id, later, change.words)
+        later = await self.asker.ask_again(visitor.key, line.model, change, budget)
+        await self.links.add(stored.id, later, quote.change)
         return RedirectResponse(f"{PREFIX}/episodes/{later}", 303)
 
     def _find(self, request: Request, visitor: Visitor) -> tuple[EpisodeLine, StoredEpisode]:
-        line, stored = self._episodes.find(request.path_params["identifier"], visitor)
+        line, stored = self.episodes.find(request.path_params["identifier"], visitor)
         if not stored.question:
             raise PageProblem(409, "The texts of this episode are not kept, so it cannot be asked.")
         return line, stored
 
 
-def _price_page(change: EpisodeChange, costs: Sequence[CallPrice], form: Form) -> Page:
+def _price_page(stored: StoredEpisode, quote: Quote, form: Form) -> Page:
     """Return the page that says what a change costs, and asks for its budget."""
-    known = [cost.about for cost in costs if cost.about is not None]
+    known = [price.about for price in quote.prices if price.about is not None]
     values = {
-        "episode": change.stored,
-        "change": change.words,
-        "costs": costs,
+        "episode": stored,
+        "change": quote.change,
+        "costs": quote.prices,
         "about": sum(known, Decimal(0)),
-        "is_known": len(known) == len(costs),
-        "budget": suggest_budget(costs),
+        "is_known": len(known) == len(quote.prices),
+        "budget": quote.budget,
         "fields": [pair for pair in form.multi_items() if pair[0] not in _SET_ANEW],
     }
     return Page("again_price", "What it costs", values, dict)
-
-
-def suggest_budget(costs: Sequence[CallPrice]) -> Budget:
-    """Return a budget with room for calls: what they reserve, or twice what is likely.
-
-    Where a price is unknown, it limits the number of calls.
-    """
-    called = [cost for cost in costs if not cost.is_recorded]
-    dollars = Decimal(0)
-    for cost in called:
-        if cost.about is None or cost.most is None:
-            return Budget(calls=4 * len(called))
-        dollars += max(cost.most, 2 * cost.about)
-    if not dollars:
-        return Budget(dollars=dollars)
-    step = Decimal(1).scaleb(dollars.adjusted() - 1)  # two digits are kept
-    return Budget(dollars=(dollars / step).to_integral_value("ROUND_CEILING") * step)
 
 
 # ── the form ──────────────────────────────────────────────────────────────────────────────────────

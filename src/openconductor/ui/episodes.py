@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +49,11 @@ _MOST_MESSAGES = 60  # of a call that are shown on a page
 _MOST_TURNS = 20  # before the last one; the latest
 
 
+@dataclass(frozen=True, slots=True)
 class EpisodePages:
     """Shows the episodes of a store.
 
-    Args:
+    Attributes:
         store: read for every page.
         entrance: knows who asks.
         changes: tells open pages of changes.
@@ -60,28 +62,18 @@ class EpisodePages:
         journals: returns those of runs, in which an episode is found by its id, too.
     """
 
-    def __init__(
-        self,
-        store: StoreReader,
-        entrance: Entrance,
-        changes: Changes,
-        links: Links,
-        *,
-        serves: bool,
-        journals: Callable[[], Iterable[str | Path]],
-    ) -> None:
-        self._store = store
-        self._entrance = entrance
-        self._changes = changes
-        self._links = links
-        self._serves = serves
-        self._journals = journals
+    store: StoreReader
+    entrance: Entrance
+    changes: Changes
+    links: Links
+    serves: bool
+    journals: Callable[[], Iterable[str | Path]]
 
     # ── the list ──────────────────────────────────────────────────────────────────────────────────
     def episodes(self, request: Request, visitor: Visitor) -> Page:
         """List episodes."""
         listing = read_listing(request.query_params, visitor.key)
-        lines = self._store.lines(listing.chosen, offset=listing.offset, limit=PAGE + 1)
+        lines = self.store.lines(listing.chosen, offset=listing.offset, limit=PAGE + 1)
         shown = lines[:PAGE]
         values = {
             "listing": listing,
@@ -105,20 +97,20 @@ class EpisodePages:
 
     def csv(self, request: Request) -> Response:
         """Answer with all chosen episodes as CSV, up to a limit."""
-        listing = read_listing(request.query_params, self._entrance.visitor(request).key)
-        lines = self._store.lines(listing.chosen, limit=CSV_LINES)
+        listing = read_listing(request.query_params, self.entrance.visitor(request).key)
+        lines = self.store.lines(listing.chosen, limit=CSV_LINES)
         name = {"content-disposition": 'attachment; filename="episodes.csv"'}
         return Response(as_csv(lines), headers=name, media_type="text/csv")
 
     async def list_changes(self, request: Request) -> Response:
         """Tell of changes of the list."""
-        listing = read_listing(request.query_params, self._entrance.visitor(request).key)
+        listing = read_listing(request.query_params, self.entrance.visitor(request).key)
 
         def look() -> PageState:
-            lines = self._store.lines(listing.chosen, offset=listing.offset, limit=PAGE)
+            lines = self.store.lines(listing.chosen, offset=listing.offset, limit=PAGE)
             return PageState(version_of(lines))
 
-        return self._changes.stream(request, look, LIST_POLL_S)
+        return self.changes.stream(request, look, LIST_POLL_S)
 
     # ── one episode ───────────────────────────────────────────────────────────────────────────────
     def find(self, identifier: str, visitor: Visitor) -> tuple[EpisodeLine, StoredEpisode]:
@@ -128,9 +120,9 @@ class EpisodePages:
             PageProblem: there is none.
         """
         chosen = EpisodeFilter(identifier=identifier, key=visitor.key)
-        found = _read(self._store, chosen)
+        found = _read(self.store, chosen)
         chosen = EpisodeFilter(identifier=identifier)  # nobody is served the episodes of a run
-        for path in self._journals() if found is None and not visitor.key else ():
+        for path in self.journals() if found is None and not visitor.key else ():
             with suppress(JournalError), read_store(path) as store:
                 found = found or _read(store, chosen)
         if found is None:
@@ -140,7 +132,7 @@ class EpisodePages:
     def episode(self, request: Request, visitor: Visitor) -> Page:
         """Show one episode."""
         line, stored = self.find(request.path_params["identifier"], visitor)
-        kin = self._links.of(line.id, visitor)
+        kin = self.links.of(line.id, visitor)
         values = self._values(line, stored, request)
         values |= {"kin": kin, "earlier": _earlier_turns(stored), "can_go_on": can_go_on(stored)}
         values["follow_model"] = line.model or ""
@@ -159,9 +151,9 @@ class EpisodePages:
     ) -> dict[str, object]:
         """Return what the page of an episode shows; ``whole``: with all texts in full."""
         rounds = rounds_of(stored, is_stopped=line.is_stopped)
-        server = str(request.base_url).removesuffix("/") if self._serves else SERVER
+        server = str(request.base_url).removesuffix("/") if self.serves else SERVER
         server = server.removesuffix(PREFIX)
-        key = self._entrance.door.has_keys
+        key = self.entrance.door.has_keys
         curl = as_curl(stored.question, model=line.model, server=server, key=key)
         return {
             "line": line,
@@ -183,14 +175,14 @@ class EpisodePages:
 
     async def episode_changes(self, request: Request) -> Response:
         """Tell of changes of one episode, until it has ended."""
-        visitor = self._entrance.visitor(request)
+        visitor = self.entrance.visitor(request)
         chosen = EpisodeFilter(identifier=request.path_params["identifier"], key=visitor.key)
 
         def look() -> PageState:
-            lines = self._store.lines(chosen, limit=1)
+            lines = self.store.lines(chosen, limit=1)
             return PageState(version_of(lines), all(line.state != "running" for line in lines))
 
-        return self._changes.stream(request, look, EPISODE_POLL_S)
+        return self.changes.stream(request, look, EPISODE_POLL_S)
 
     def part(self, request: Request, visitor: Visitor) -> Page:
         """Show one part of an episode: exactly what was sent, and what came back."""
@@ -217,7 +209,7 @@ class EpisodePages:
 
     async def export(self, request: Request) -> Response:
         """Answer with the episode as one HTML file that needs no other."""
-        visitor = self._entrance.visitor(request)
+        visitor = self.entrance.visitor(request)
         text = await asyncio.to_thread(self._exported, request, visitor)
         identifier = request.path_params["identifier"]
         name = f'attachment; filename="episode-{identifier}.html"'

@@ -21,10 +21,10 @@ from openconductor.serving.apis.wire import (
 )
 from openconductor.serving.gateway import Gateway, OwnWay
 from openconductor.serving.key_ring import KeyRing, Tenant
-from openconductor.serving.page.reruns import costs_of, own_way
+from openconductor.serving.page.reruns import costs_of, own_way, suggest_budget, words_of
 from openconductor.serving.turn import Turn
 from openconductor.types import Budget, Sampling
-from openconductor.ui.asker import CallPrice, EpisodeChange, PageQuestion
+from openconductor.ui.asker import EpisodeChange, PageQuestion, Quote
 from openconductor.ui.replies import PageProblem
 
 API = "page"
@@ -69,19 +69,19 @@ class PageAsker:
             question = replace(question, workers=())
         return await self._open(key, question)
 
-    def costs(self, key: str | None, model: str | None, change: EpisodeChange) -> list[CallPrice]:
+    def quote(self, key: str | None, model: str | None, change: EpisodeChange) -> Quote:
         """Return the price of a change, to an episode that a model answered."""
         _, conductor = self._conductor(key, model)
         try:
-            return costs_of(change, conductor)
+            prices = costs_of(change, conductor)
         except OpenConductorError as error:
             raise PageProblem(400, str(error)) from error
+        return Quote(words_of(change), prices, suggest_budget(prices))
 
     async def ask_again(
         self, key: str | None, model: str | None, change: EpisodeChange, budget: Budget
     ) -> str:
         """Begin to answer again; the budget pays for what is not recorded."""
-        self.costs(key, model, change)  # what is wrong is said before anything begins
         name, _ = self._conductor(key, model)
         question = PageQuestion(check_turns(change.stored.question), name)
         return await self._open(key, question, partial(own_way, change, budget))

@@ -180,6 +180,25 @@ def _previous(change: EpisodeChange) -> str | None:
     return next((answer for answer in reversed(answers) if answer is not None), None)
 
 
+def words_of(change: EpisodeChange) -> str:
+    """Return what differs, without texts."""
+    if change.round is None:
+        return "planned anew"
+    before = results_of(change.stored, change.round)
+    kept = {step.source for step in change.steps}
+    changes = [f"step {place} dropped" for place in range(len(before)) if place not in kept]
+    for step in change.steps:
+        old = before[step.source].step
+        what = f"step {step.source}"
+        if step.worker != change.stored.workers.get(old.worker):
+            changes.append(f"{what} by {step.worker}")
+        if step.subtask != old.subtask:
+            changes.append(f"{what} with another subtask")
+        if step.anew:
+            changes.append(f"{what} once more")
+    return f"round {change.round + 1}: {', '.join(changes) or 'unchanged'}"
+
+
 # ── prices ────────────────────────────────────────────────────────────────────────────────────────
 def costs_of(change: EpisodeChange, conductor: Conductor) -> list[CallPrice]:
     """Return the price of a change.
@@ -256,3 +275,20 @@ def _mean_written(results: Sequence[StepResult]) -> int:
     """Return the mean of the tokens that steps wrote; 0: none has."""
     written = [one.usage.output_tokens for one in results if one.usage.output_tokens]
     return sum(written) // len(written) if written else 0
+
+
+def suggest_budget(costs: Sequence[CallPrice]) -> Budget:
+    """Return a budget with room for calls: what they reserve, or twice what is likely.
+
+    Where a price is unknown, it limits the number of calls.
+    """
+    called = [cost for cost in costs if not cost.is_recorded]
+    dollars = Decimal(0)
+    for cost in called:
+        if cost.about is None or cost.most is None:
+            return Budget(calls=4 * len(called))
+        dollars += max(cost.most, 2 * cost.about)
+    if not dollars:
+        return Budget(dollars=dollars)
+    step = Decimal(1).scaleb(dollars.adjusted() - 1)  # two digits are kept
+    return Budget(dollars=(dollars / step).to_integral_value("ROUND_CEILING") * step)
