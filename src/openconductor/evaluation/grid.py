@@ -339,6 +339,9 @@ def asked_systems(specs: Sequence[Spec], workers: Iterable[str]) -> list[Spec]:
 
 
 # ── asking ────────────────────────────────────────────────────────────────────────────────────────
+_SPARE_SHARE = 16  # a sixteenth of those at once: few statements, and little is held back
+
+
 class _Cell(NamedTuple):
     """One question, asked once of one system."""
 
@@ -473,7 +476,8 @@ class _Run:
         from openconductor.evaluation.joined.cells import JoinedCells
 
         by_key = {cell.record_key: cell for cell in cells}
-        return JoinedCells(claims, by_key, on_kept=partial(self._report, None))
+        spare = self._config.concurrency // _SPARE_SHARE
+        return JoinedCells(claims, by_key, on_kept=partial(self._report, None), spare=spare)
 
     async def _ask(self, cell: _Cell) -> Episode | None:
         """Ask one cell; None: the budget of the evaluation is spent."""

@@ -1,9 +1,9 @@
 """Cells of an evaluation that several processes share: each is asked by one of them.
 
 A cell is claimed in the store when it is about to be asked, in batches of as many as can be asked
-at once. It is done when its record is in the store. The claims of a process that was killed or
-paused end by their lease; another process then asks its cells, and calls whose answers are in the
-store are not made again.
+at once, and a few more. It is done when its record is in the store. The claims of a process that
+was killed or paused end by their lease; another process then asks its cells, and calls whose
+answers are in the store are not made again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from openconductor.store import ClaimedRecords, RecordClaims
 
 T = TypeVar("T")
 
-_WINDOW = 1024  # keys in a statement
+_LEAST = 128  # keys that a statement looks at
 _POLL_S = 0.25  # between two looks at cells of other processes
 _PATIENCE_S = 60.0  # for a database that does not answer
 
@@ -33,15 +33,22 @@ class JoinedCells(Generic[T]):
     Args:
         store: holds claims and records.
         cells: those whose records were not in the store, by the key of the record, in order.
+        spare: how many more are claimed at a time than can be asked at once.
         on_kept: gets the number of cells that other processes have done.
     """
 
     def __init__(
-        self, store: RecordClaims, cells: Mapping[str, T], on_kept: Callable[[int], None]
+        self,
+        store: RecordClaims,
+        cells: Mapping[str, T],
+        on_kept: Callable[[int], None],
+        *,
+        spare: int = 0,
     ) -> None:
         self._store = store
         self._cells = cells
         self._on_kept = on_kept
+        self._spare = spare
         self._fresh = dict.fromkeys(cells)  # not looked at since the last pause
         self._held: dict[str, None] = {}  # by other processes
         self._claimed: deque[str] = deque()
@@ -97,8 +104,8 @@ class JoinedCells(Generic[T]):
         if not self._fresh:
             await asyncio.sleep(_POLL_S)
             self._fresh, self._held = self._held, {}
-        wanted = self._hungry
-        window = list(islice(self._fresh, _WINDOW))
+        wanted = self._hungry + self._spare
+        window = list(islice(self._fresh, max(_LEAST, 2 * wanted)))
         answer = await self._ask_store(window, wanted)
         self._claimed.extend(answer.claimed)
         gone = {*answer.claimed, *answer.kept}

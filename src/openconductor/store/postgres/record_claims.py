@@ -20,6 +20,7 @@ _CLAIM = """INSERT INTO claims (key, owner)
             SELECT FROM claims JOIN processes ON processes.id = claims.owner
             WHERE claims.key = wanted.key AND claims.owner <> %(owner)s
                 AND processes.until > clock_timestamp())
+            AND NOT EXISTS (SELECT FROM outcomes WHERE outcomes.key = wanted.key)
         ORDER BY place LIMIT %(limit)s) AS free
     ORDER BY key
     ON CONFLICT (key) DO UPDATE SET owner = excluded.owner
@@ -39,19 +40,11 @@ def claim_records(
     Raises:
         JournalError: the database failed.
     """
-    with database.explained():
-        kept = _kept(database, keys)
-        known = set(kept)
-        wanted = [key for key in keys if key not in known]
-        values = {"owner": owner, "keys": wanted, "limit": limit}
-        claimed = [row["key"] for row in database.fetch(_CLAIM, values)] if wanted else []
-        # Between the two statements another process may have kept a record.
-        kept += _kept(database, claimed)
-    return ClaimedRecords(claimed, kept)
-
-
-def _kept(database: Database, keys: Sequence[str]) -> list[str]:
-    """Return those of the keys that have a record."""
     if not keys:
-        return []
-    return [row["key"] for row in database.fetch(_KEPT, (list(keys),))]
+        return ClaimedRecords([], [])
+    values = {"owner": owner, "keys": list(keys), "limit": limit}
+    with database.explained():
+        claimed = database.fetch(_CLAIM, values)
+        # After the claim, because another process may have kept a record just now.
+        kept = database.fetch(_KEPT, (values["keys"],))
+    return ClaimedRecords([row["key"] for row in claimed], [row["key"] for row in kept])
