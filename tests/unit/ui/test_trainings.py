@@ -140,6 +140,8 @@ def test_a_run_is_running_until_its_results_are_there_or_it_is_silent(tmp_path: 
     for file in folder.iterdir():
         os.utime(file, (1e9, 1e9))
     assert runs.find("first", "training", ALL).state == "stopped"
+    (folder / "journal.sqlite-wal").write_bytes(b"")  # as somebody leaves it who only reads
+    assert runs.find("first", "training", ALL).state == "stopped"
     (folder / "results.json").write_text(json.dumps({}))
     assert runs.find("first", "training", ALL).state == "finished"
 

@@ -99,7 +99,8 @@ def read_run(file: Path, root: Path) -> RunFolder | None:
 
 
 def _written(path: Path) -> float:
-    """Return when a file last changed; 0: there is none."""
+    """Return when a file last changed; 0: there is none, or it is empty, as readers leave one."""
     with suppress(OSError):
-        return path.stat().st_mtime
+        stat = path.stat()
+        return stat.st_mtime if stat.st_size else 0.0
     return 0.0
