@@ -131,3 +131,16 @@ async def test_only_the_last_record_of_a_request_says_whose_it_is(place: Place) 
         assert journal.lines(EpisodeFilter(key="ann")) == []
         (line,) = journal.lines(EpisodeFilter(key="kim"))
         assert (line.key, line.model) == ("kim", "m")
+
+
+async def test_a_worker_has_a_line_of_its_latest_calls(place: Place) -> None:
+    with place.open() as journal:
+        first = await ask(journal)
+        journal.flush()
+        lines = journal.workers()
+        stored = journal.episode(first.id)
+        assert stored is not None
+        assert sum(line.calls for line in lines) == len(stored.calls)
+        assert sum((line.usage for line in lines), Usage()) == first.usage
+        assert all(line.failed == 0 and line.median_s is not None for line in lines)
+        assert [line.calls for line in journal.workers(latest=1)] == [1]
