@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.places import DatabasePlace
-from tests.postgres_server import PostgresServer
+from tests.postgres_server import PostgresServer, running
 
 from integration.counting_server import CountingServer, Turns
 from integration.test_serving_process import find_port, is_ready, wait_until
@@ -118,8 +118,17 @@ def body_of(model: str, question: str, **more: Any) -> dict[str, Any]:
     return {"model": model, "messages": [{"role": "user", "content": question}], **more}
 
 
-async def ask_all(servers: list[Replica], requests: int, kill: int | None) -> Counter[str]:
-    """Ask from 64 clients; return how the requests ended. One replica is killed half-way."""
+async def ask_all(
+    servers: list[Replica],
+    requests: int,
+    kill: int | None = None,
+    at: Mapping[int, Callable[[], object]] | None = None,
+) -> Counter[str]:
+    """Ask from 64 clients; return how the requests ended.
+
+    Request ``kill`` kills a replica, and ``at`` has what else happens at a request.
+    """
+    happens = at or {}
     ended: Counter[str] = Counter()
     numbers = iter(range(requests))
     alive = list(servers)
@@ -132,6 +141,8 @@ async def ask_all(servers: list[Replica], requests: int, kill: int | None) -> Co
                 if number == kill:
                     servers[0].process.kill()
                     alive.pop(0)
+                if number in happens:
+                    happens[number]()
                 model = "conductor" if number % 4 == 0 else "direct:w"
                 url = f"{alive[number % len(alive)].url}/v1/chat/completions"
                 stream = number % 3 == 0
@@ -176,7 +187,7 @@ def test_replicas_spend_a_budget_to_the_last_call_and_all_books_agree(
     tmp_path: Path, place: DatabasePlace, workers: Workers, count: int
 ) -> None:
     with replicas(tmp_path, place, workers.url, count) as servers:
-        ended = asyncio.run(ask_all(servers, 1600, None))
+        ended = asyncio.run(ask_all(servers, 1600))
         assert set(ended) <= {"200", "insufficient_quota"} and min(ended.values()) > 50, ended
         spent = usage_of(servers[0])
         assert {usage_of(server) for server in servers} == {spent}
@@ -202,6 +213,29 @@ def test_a_replica_that_is_killed_costs_no_cent_too_much_and_gives_its_money_bac
         assert workers.dollars - spent <= CLIENTS * ONE_CALL
         slices = place.rows("SELECT count(DISTINCT process) FROM slices")
         assert slices[0][0] <= 2
+
+
+@pytest.mark.slow
+def test_a_database_that_is_killed_loses_no_charge(tmp_path: Path, workers: Workers) -> None:
+    with running() as server:
+        place = DatabasePlace(server.new_place())
+        with replicas(tmp_path, place, workers.url, 2) as servers:
+
+            def restart() -> None:
+                server.kill()
+                server.start()
+
+            ended = asyncio.run(ask_all(servers, 1200, at={250: restart}))
+            assert set(ended) <= {"200", "insufficient_quota", "journal_failed"}, ended
+            assert ended["200"] > 100 and ended["insufficient_quota"] > 50, ended
+            wait_until(lambda: place.rows("SELECT count(*) FROM bills") == [(0,)], 60)
+            spent = usage_of(servers[1])
+            assert spent == stored_dollars(place) == workers.dollars
+            assert LIMIT - ONE_CALL < spent <= LIMIT
+            for replica in servers:
+                replica.process.terminate()
+                replica.process.wait(60)
+        assert place.rows("SELECT reserved FROM accounts") == [(0,)]
 
 
 def test_what_refers_to_an_answer_is_answered_by_another_replica(

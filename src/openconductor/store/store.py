@@ -251,8 +251,12 @@ class Accounts(Protocol):
         """
         ...
 
-    def give_back(self, account: str, dollars: Decimal) -> None:
-        """Give back a part of this process's slice."""
+    def keep(self, account: str, dollars: Decimal) -> None:
+        """Keep no more than so many dollars of this process's slice, and give back the rest.
+
+        Not before what was charged until now is durable. What was granted and never heard of,
+        because the connection was lost, is given back, too.
+        """
         ...
 
     def watch(self, accounts: Sequence[str]) -> Mapping[str, bool]:

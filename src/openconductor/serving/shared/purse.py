@@ -111,11 +111,12 @@ class SharedBudget(RunBudget):
             return
         if self._has_room(most):
             return
-        async with self._asking:
-            while not self._has_room(most):
-                # What is granted is taken in, even if the request is cancelled meanwhile.
-                if not await asyncio.shield(self._ask(most)):
-                    return
+        while not self._has_room(most):
+            # What is granted is taken in, even if the request is cancelled meanwhile.
+            asking = asyncio.create_task(self._ask_in_turn(most))
+            asking.add_done_callback(_take_note)
+            if not await asyncio.shield(asking):
+                return
 
     def has_room_for(self, calls: Sequence[Usage]) -> bool:
         """Return True if these calls may fit, as far as is known here."""
@@ -132,6 +133,10 @@ class SharedBudget(RunBudget):
         """Dollars that are reserved for no call."""
         return self._granted - self.used["dollars"] - self.reserved["dollars"]
 
+    async def _ask_in_turn(self, most: Usage) -> bool:
+        async with self._asking:
+            return self._has_room(most) or await self._ask(most)
+
     async def _ask(self, most: Usage) -> bool:
         """Ask for room for a call, or wait a while for it. Return False if there will be none."""
         accounts = self._teller.accounts
@@ -144,7 +149,7 @@ class SharedBudget(RunBudget):
             self._seen = began
             self._grant(balance.granted)
             return True
-        await self.give_back()  # or two replicas would keep what each of them needs
+        await self._give_back()  # or two replicas would keep what each of them needs
         left = self._limit - balance.spent
         if left <= 0 or left < most.dollars:
             return False
@@ -158,11 +163,13 @@ class SharedBudget(RunBudget):
 
     async def give_back(self) -> None:
         """Give back what is reserved for no call."""
-        idle = self._idle
-        if idle > 0:
-            self._grant(-idle)
-            accounts = self._teller.accounts
-            await asyncio.to_thread(accounts.give_back, self.account, idle)
+        async with self._asking:
+            await self._give_back()
+
+    async def _give_back(self) -> None:
+        self.forfeit()
+        kept = self._granted - self.used["dollars"]
+        await asyncio.to_thread(self._teller.accounts.keep, self.account, kept)
 
     def see(self, at: float) -> None:
         """Note that the slice was there, at a time by the monotonic clock."""
@@ -172,6 +179,12 @@ class SharedBudget(RunBudget):
         """Forget what is reserved for no call: others may have it, as if this replica were dead."""
         if self._idle > 0:
             self._grant(-self._idle)
+
+
+def _take_note(asking: asyncio.Task[bool]) -> None:
+    """Look at an error, which asyncio reports if who asked has left."""
+    if not asking.cancelled():
+        asking.exception()
 
 
 class Teller:

@@ -36,12 +36,11 @@ _RESERVE = """WITH room AS (
     RETURNING (SELECT granted FROM room), (SELECT spent FROM room)"""
 _ASK_OTHERS = """UPDATE accounts SET wanted = clock_timestamp() + interval '1 second'
     WHERE id = ? RETURNING 0 AS granted, spent"""
-_GIVE_BACK = """WITH locked AS (SELECT id FROM accounts WHERE id = %(account)s FOR UPDATE),
-    reduced AS (
-        UPDATE slices SET dollars = dollars - %(dollars)s FROM locked
-        WHERE account = locked.id AND process = %(process)s RETURNING account)
-    UPDATE accounts SET reserved = reserved - %(dollars)s FROM reduced
-    WHERE id = reduced.account RETURNING id"""
+_SLICE = "SELECT dollars FROM slices WHERE account = %(account)s AND process = %(process)s"
+_REDUCE = """WITH kept AS (
+        UPDATE slices SET dollars = %(dollars)s
+        WHERE account = %(account)s AND process = %(process)s)
+    UPDATE accounts SET reserved = reserved - %(surplus)s WHERE id = %(account)s"""
 _WATCH = """SELECT id, coalesce(wanted > clock_timestamp(), FALSE) AS wanted
     FROM accounts JOIN slices ON account = id AND process = ? WHERE id = ANY(?)"""
 
@@ -89,9 +88,17 @@ class DatabaseAccounts:
         database: holds them.
         process: names this process.
         put: hands a charge to the writer of the store.
+        flush: waits until what was handed over is durable.
     """
 
-    def __init__(self, database: Database, process: str, put: Callable[[Charge], None]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        process: str,
+        put: Callable[[Charge], None],
+        flush: Callable[[], None],
+    ) -> None:
+        self._flush = flush
         self._database = database
         self._process = process
         self._put = put
@@ -111,17 +118,23 @@ class DatabaseAccounts:
         """Reserve a slice of at least so many dollars; if there is none, ask the others."""
         values = self._values(account, dollars) | {"limit": limit}
         # It is not repeated if the connection is lost, because it may have been granted. Such a
-        # slice comes back at the end of this process.
+        # slice is given back by ``keep``.
         with self._database.explained(), self._database.transaction() as connection:
             rows = execute(connection, _RESERVE, values).fetchall()
             if not rows:
                 rows = execute(connection, _ASK_OTHERS, (account,)).fetchall()
         return Balance(rows[0]["granted"], rows[0]["spent"])
 
-    def give_back(self, account: str, dollars: Decimal) -> None:
-        """Give back a part of this process's slice."""
+    def keep(self, account: str, dollars: Decimal) -> None:
+        """Keep no more than so many dollars of this process's slice, and give back the rest."""
+        self._flush()
+        values = self._values(account, dollars)
         with self._database.explained(), self._database.transaction() as connection:
-            execute(connection, _GIVE_BACK, self._values(account, dollars))
+            execute(connection, _LOCK, ([account],))
+            for row in execute(connection, _SLICE, values).fetchall():
+                surplus = row["dollars"] - dollars
+                if surplus > 0:
+                    execute(connection, _REDUCE, {**values, "surplus": surplus})
 
     def _values(self, account: str, dollars: Decimal) -> dict[str, object]:
         return {"account": account, "process": self._process, "dollars": dollars}

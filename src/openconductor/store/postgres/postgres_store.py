@@ -65,7 +65,7 @@ class PostgresStore(QueuedSink, PostgresReader):
             undone.enter_context(closing(writer)).open()
             undone.pop_all()
         self._start(writer)
-        self.accounts = DatabaseAccounts(database, owner, self._put)
+        self.accounts = DatabaseAccounts(database, owner, self._put, self.flush)
         self._claims = Claims(database, owner, self.find_completions, self.release, held)
         self._remover = None if keep_days is None else Remover(database, keep_days)
 
