@@ -98,7 +98,7 @@ def _read_question(form: Form, follows: StoredEpisode | None) -> PageQuestion:
     Raises:
         PageProblem: it is blank or cannot go on from that episode, or the budget is no amount.
     """
-    text = form.get("text", "").replace("\r\n", "\n").strip()
+    text = form.get("text", "").strip()
     if not text:
         raise PageProblem(400, "The question is blank.")
     turns = (Message("user", text),)

@@ -18,6 +18,7 @@ from openconductor.ui.door import PREFIX, Visitor
 from openconductor.ui.entrance import Entrance, Form
 from openconductor.ui.episodes import EpisodePages
 from openconductor.ui.links import Links
+from openconductor.ui.pages import as_shown
 from openconductor.ui.parts import rounds_of
 from openconductor.ui.replies import Page, PageProblem
 
@@ -132,9 +133,9 @@ def _read_change(form: Form, stored: StoredEpisode) -> EpisodeChange:
 
 
 def _read_subtask(form: Form, place: int, before: str) -> str:
-    """Return a subtask; a browser changes the ends of lines, which is no edit."""
-    text = form.get(f"subtask-{place}", before).replace("\r\n", "\n").strip()
-    return before if text == before.replace("\r\n", "\n").strip() else text
+    """Return a subtask; a text that came back as the page showed it was not edited."""
+    text = form.get(f"subtask-{place}", before).strip()
+    return before if text == as_shown(before).strip() else text
 
 
 def _new_access(access: Access, kept: list[int]) -> Access:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import ImmutableMultiDict
@@ -15,6 +16,7 @@ from openconductor.ui.replies import PageProblem, as_json
 Form = ImmutableMultiDict[str, str]
 
 _MOST_BODY = 10_000  # bytes of a form
+_LINE_END = re.compile("\r\n?")
 
 
 class Entrance:
@@ -89,7 +91,7 @@ class Entrance:
             if len(body) > most:
                 raise PageProblem(413, "The form is too large.")
         fields = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True)
-        return ImmutableMultiDict(fields)
+        return Form([(name, with_plain_lines(value)) for name, value in fields])
 
     async def spending_form(self, request: Request, most: int = _MOST_BODY) -> Form:
         """Return the fields of a form that spends: it must hold the token of its session.
@@ -103,6 +105,11 @@ class Entrance:
         if not token or not hmac.compare_digest(token.encode(), given.encode()):
             raise PageProblem(403, "This form is not of your session. Go back, reload, try again.")
         return form
+
+
+def with_plain_lines(text: str) -> str:
+    """Return a text whose lines end in a newline alone; a browser puts a return before it."""
+    return _LINE_END.sub("\n", text)
 
 
 def _own_address(address: str) -> str:

@@ -19,6 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from openconductor.ui import amounts
 from openconductor.ui.door import PREFIX
+from openconductor.ui.entrance import with_plain_lines
 from openconductor.ui.graph import NODE_HEIGHT
 from openconductor.ui.parts import RoundParts
 
@@ -82,7 +83,12 @@ def count_texts(rounds: Iterable[RoundParts]) -> int:
 def render(template: str, **values: object) -> str:
     """Return the text of a page."""
     text = _environment().get_template(f"{template}.html.j2").render(values)
-    return _INVISIBLE.sub("\ufffd", text.lstrip())
+    return as_shown(text.lstrip())
+
+
+def as_shown(text: str) -> str:
+    """Return a text as a page holds it: plain ends of lines, and no invisible character."""
+    return _INVISIBLE.sub("\ufffd", with_plain_lines(text))
 
 
 def colour_class(ordinal: int | None) -> str:

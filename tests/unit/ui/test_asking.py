@@ -245,6 +245,23 @@ async def test_a_step_is_dropped_edited_or_called_once_more(store) -> None:
         assert last.context.sample == 1, "a worker that draws its answers draws anew"
 
 
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r", "\n\x1b"])
+async def test_a_subtask_of_several_lines_that_was_not_edited_is_not_paid(store, line_end) -> None:
+    cast = Cast(oc.Workflow([oc.Step(0, f"First.{line_end}Second."), oc.Step(1, "Answer.", [0])]))
+    async with asked(store, cast.pool, cast.systems) as visit:
+        first = await visit.ended(await visit.post("/ask", text="?", model="conductor"))
+        path = f"/episodes/{first}/again"
+        form = Markup((await visit.client.get(f"/ui{path}")).text)
+        begin = form.text.index("First.")
+        subtask = form.text[begin : form.text.index("Second.") + len("Second.")]
+        change = {"round": "0", "worker-1": "carl", "subtask-0": subtask.replace("\n", "\r\n")}
+        price = Markup((await visit.post(path, **change)).text)
+        carried = next(v for _, n, v in price.attributes if n == "value" and "First." in v)
+        change |= {"subtask-0": carried.replace("\n", "\r\n"), "do": "ask", "dollars": "1"}
+        await visit.ended(await visit.post(path, **change))
+    assert cast.called == {"anna": 1, "bert": 1, "carl": 1}
+
+
 async def test_a_question_is_planned_anew_and_steps_that_come_out_the_same_are_not_paid(
     store,
 ) -> None:
