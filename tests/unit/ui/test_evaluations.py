@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from sites import Markup, Visit, visited
 
+from openconductor.errors import ConfigError
 from openconductor.evaluation.eval_config import make_eval_config
 from openconductor.evaluation.grid import run_grid
 from openconductor.evaluation.records import Results
@@ -162,6 +163,15 @@ def test_numbers_are_read_again_when_the_evaluation_has_changed(
 def test_numbers_come_from_a_process_of_their_own(root: Path) -> None:
     numbers = NumbersReader().read(root / "first", "1", running=False).result()
     assert numbers == read_here(root / "first")
+
+
+def test_no_module_of_the_current_folder_is_executed(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "tomllib.py").write_text("open('executed', 'w').close()")
+    monkeypatch.chdir(tmp_path)
+    reading = NumbersReader().read(tmp_path / "absent", "1", running=False)
+    with pytest.raises(ConfigError, match="absent: does not exist"):
+        reading.result()
+    assert not (tmp_path / "executed").exists()
 
 
 def test_the_pages_load_nothing_heavy() -> None:

@@ -16,12 +16,20 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
+import openconductor
 from openconductor.errors import ConfigError
 
 RENEW_S = 30.0
 """How often the numbers of an evaluation that changes are read again."""
 KEPT = 4
 """The evaluations whose numbers are kept."""
+
+# Modules come from the installation and from this package, never from the current folder (-P).
+_PROGRAM = """
+import runpy, sys
+sys.path.append(sys.argv.pop(1))
+runpy.run_module("openconductor.report.runs.numbers", run_name="__main__")
+"""
 
 Numbers = Mapping[str, Any]
 """What ``read_numbers`` returns."""
@@ -68,7 +76,8 @@ def _read(folder: Path) -> Numbers:
     Raises:
         ConfigError: it failed; says why.
     """
-    command = [sys.executable, "-m", "openconductor.report.runs.numbers", str(folder)]
+    home = Path(openconductor.__file__).parents[1]
+    command = [sys.executable, "-P", "-c", _PROGRAM, str(home), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - ours
     if done.returncode:
         last = done.stderr.strip().rpartition("\n")[2]
