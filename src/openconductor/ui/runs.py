@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from starlette.requests import Request
@@ -37,9 +38,10 @@ class Runs:
             PageProblem: there is none, or it is of another kind, or the visitor may not.
         """
         check_may_see_runs(visitor)
-        parts = name.split(":")
-        if all(part not in ("", ".", "..") and "/" not in part for part in parts):
-            run = read_run(self.root.joinpath(*parts) / CONFIG, self.root)
+        for parts in _possible_parts(name):
+            run = None
+            if all(part not in ("", ".", "..") and "/" not in part for part in parts):
+                run = read_run(self.root.joinpath(*parts) / CONFIG, self.root)
             if run is not None and run.kind == kind:
                 return run
         raise PageProblem(404, f"There is no {kind} {name!r} here.")
@@ -60,6 +62,14 @@ class Runs:
         shown = found[:MOST_LISTED]
         values = {"root": self.root, "runs": shown, "all": len(found)}
         return Page("runs", "Runs", values, lambda: {"runs": plain(shown)})
+
+
+def _possible_parts(name: str) -> Iterator[tuple[str, ...]]:
+    """Yield the paths that a run's name may stand for; a folder's own name may hold ":", too."""
+    yield (name,)
+    for place, character in enumerate(name):
+        if character == ":":
+            yield name[:place], name[place + 1 :]
 
 
 def check_may_see_runs(visitor: Visitor) -> None:

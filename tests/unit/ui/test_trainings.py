@@ -49,6 +49,22 @@ async def test_every_page_is_there_small_and_also_data(visit: Visit) -> None:
         assert isinstance(data.json(), dict), address
 
 
+async def test_every_listed_run_has_its_pages_whatever_its_folder_is_called(
+    visit: Visit, tmp_path: Path
+) -> None:
+    for name in ("a:b", "seed#1", "why?", "50%", "study:x/c:d", "ä b&c"):
+        write_training(tmp_path / name)
+    listed = Markup((await visit.client.get("/ui/runs")).text)
+    addresses = [link for link in listed.addresses if link.startswith("/ui/trainings/")]
+    assert len(addresses) == 8
+    for address in addresses:
+        page = await visit.client.get(address)
+        assert page.status_code == 200, address
+        assert f'data-live="{address.replace("&", "&amp;")}/changes' in page.text
+        assert (await visit.client.get(f"{address}.json")).status_code == 200, address
+        assert (await visit.client.get(f"{address}/iterations/1")).status_code == 200, address
+
+
 async def test_a_page_has_nothing_inline_and_leads_nowhere_else(visit: Visit) -> None:
     for address in PAGES:
         markup = Markup((await visit.client.get(address)).text)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import time
 from typing import Any, Literal
+from urllib.parse import quote
 
 from openconductor.evaluation.records import CONFIG, JOURNAL
 
@@ -44,7 +45,7 @@ class RunFolder:
     @property
     def address(self) -> str:
         """Its page, below the prefix."""
-        return f"/{self.kind}s/{self.name}"
+        return f"/{self.kind}s/{quote(self.name, safe=':', errors='replace')}"
 
     @property
     def journal(self) -> str | Path:
