@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -47,6 +47,14 @@ LIST_POLL_S = 2.0
 _SNIPPET = 6_000  # characters; longer ones are only in the JSON
 _MOST_MESSAGES = 60  # of a call that are shown on a page
 _MOST_TURNS = 20  # before the last one; the latest
+
+
+class _Found(NamedTuple):
+    """An episode, and the journal of the run that has it; None: the page's own store has it."""
+
+    line: EpisodeLine
+    stored: StoredEpisode
+    journal: str | Path | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +127,26 @@ class EpisodePages:
         Raises:
             PageProblem: there is none.
         """
+        found = self._look_up(identifier, visitor)
+        return found.line, found.stored
+
+    def _look_up(self, identifier: str, visitor: Visitor) -> _Found:
+        """Return an episode and its place: the store, else the journal of a run.
+
+        Raises:
+            PageProblem: there is none that the visitor may see.
+        """
         chosen = EpisodeFilter(identifier=identifier, key=visitor.key)
-        found = _read(self.store, chosen)
+        found = _read(self.store, chosen, None)
+        if found is not None:
+            return found
         chosen = EpisodeFilter(identifier=identifier)  # nobody is served the episodes of a run
-        for path in self.journals() if found is None and not visitor.key else ():
-            with suppress(JournalError), read_store(path) as store:
-                found = found or _read(store, chosen)
-        if found is None:
-            raise PageProblem(404, "There is no such episode, or it is another key's.")
-        return found
+        for journal in () if visitor.key else self.journals():
+            with suppress(JournalError), read_store(journal) as store:
+                found = _read(store, chosen, journal)
+            if found is not None:
+                return found
+        raise PageProblem(404, "There is no such episode, or it is another key's.")
 
     def episode(self, request: Request, visitor: Visitor) -> Page:
         """Show one episode."""
@@ -176,10 +195,14 @@ class EpisodePages:
     async def episode_changes(self, request: Request) -> Response:
         """Tell of changes of one episode, until it has ended."""
         visitor = self.entrance.visitor(request)
-        chosen = EpisodeFilter(identifier=request.path_params["identifier"], key=visitor.key)
+        identifier = request.path_params["identifier"]
+        found = await asyncio.to_thread(self._look_up, identifier, visitor)
+        chosen = EpisodeFilter(identifier=identifier)  # the visitor may see it
 
         def look() -> PageState:
-            lines = self.store.lines(chosen, limit=1)
+            place = nullcontext(self.store) if found.journal is None else read_store(found.journal)
+            with place as store:
+                lines = store.lines(chosen, limit=1)
             return PageState(version_of(lines), all(line.state != "running" for line in lines))
 
         return self.changes.stream(request, look, EPISODE_POLL_S)
@@ -250,11 +273,11 @@ class EpisodePages:
         return Page("compare", "Two episodes side by side", values, data)
 
 
-def _read(store: StoreReader, chosen: EpisodeFilter) -> tuple[EpisodeLine, StoredEpisode] | None:
+def _read(store: StoreReader, chosen: EpisodeFilter, journal: str | Path | None) -> _Found | None:
     """Return the episode of an id; None: the store has none that may be seen."""
     lines = store.lines(chosen, limit=1)
     stored = store.episode(lines[0].id) if lines else None
-    return None if stored is None else (lines[0], stored)
+    return None if stored is None else _Found(lines[0], stored, journal)
 
 
 def can_go_on(stored: StoredEpisode) -> bool:

@@ -7,17 +7,20 @@ import csv
 import io
 import json
 import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import httpx
 import pytest
-from episodes_of import FLOW, HOSTILE, ask, fill, pool
+from episodes_of import FLOW, HOSTILE, ask, fill, live, pool
 from sites import Markup, visited
 
 from openconductor.errors import JournalError
-from openconductor.store import Journal, Store
+from openconductor.store import EpisodeLine, Journal, Store
 from openconductor.types import Message
+from openconductor.ui import changes
 from openconductor.ui.episode_list import read_listing
+from openconductor.ui.runs import Runs
 
 LIMIT = 200_000  # bytes of a page
 
@@ -217,6 +220,46 @@ async def test_a_change_of_an_episode_is_told_until_it_has_ended(store: Store) -
         assert f"data: {seen}" not in again.text
 
 
+async def test_an_unfinished_episode_of_a_run_is_loaded_again_only_when_it_changed(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journals = [tmp_path / f"{name}.sqlite" for name in ("absent", "run")]
+    monkeypatch.setattr(changes, "_STREAM_S", 0.1)
+    monkeypatch.setattr(Runs, "journals", lambda _: iter(journals))
+    with Journal(journals[1]) as run:
+        writing = live(run)
+        next(writing)
+        async with visited(store) as visit:
+            page = Markup((await visit.client.get("/ui/episodes/e1")).text)
+            address = next(value for _, name, value in page.attributes if name == "data-live")
+            unchanged = await visit.client.get(address)
+            assert "data:" not in unchanged.text
+            for _ in writing:
+                run.flush()
+            changed = await visit.client.get(address)
+            assert "data: end" in changed.text
+            missing = await visit.client.get("/ui/episodes/nobody/changes")
+            assert missing.status_code == 404
+
+
+async def test_runs_are_searched_for_an_episode_until_it_is_found(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Path] = []
+
+    def journals(_: Runs) -> Iterator[Path]:
+        for name in ("absent", "run", "later"):
+            opened.append(tmp_path / f"{name}.sqlite")
+            yield opened[-1]
+
+    monkeypatch.setattr(Runs, "journals", journals)
+    with Journal(tmp_path / "run.sqlite") as run:
+        asked = await ask(run, "?")
+    async with visited(store) as visit:
+        assert (await visit.client.get(f"/ui/episodes/{asked.id}")).status_code == 200
+    assert [path.stem for path in opened] == ["absent", "run"]
+
+
 @pytest.mark.parametrize("since", ["nand", "infh", "-infw", "d", "yesterday"])
 def test_an_age_that_is_no_number_is_no_filter(since: str) -> None:
     listing = read_listing({"since": since}, None)
@@ -230,8 +273,11 @@ async def test_a_store_that_fails_while_changes_are_told_ends_the_stream(
     asked = await ask(store, "?")
     store.flush()
     async with visited(store) as visit:
+        found = [store.lines(limit=1)]
 
-        def fail(*_: object, **__: object) -> None:
+        def fail(*_: object, **__: object) -> Sequence[EpisodeLine]:
+            if found:
+                return found.pop()
             raise JournalError("disk I/O error")
 
         monkeypatch.setattr(store, "lines", fail)
