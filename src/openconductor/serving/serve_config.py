@@ -116,7 +116,8 @@ class ServeConfig:
         log_level: how much is logged on stderr; a line a request at ``info``.
         origins: web pages whose scripts may send requests (CORS).
         body_mb: the largest body of a request, in million bytes.
-        ui: whether there is a page at ``/ui`` that shows the episodes, to each key its own.
+        ui: whether there is a page at ``/ui`` that shows the episodes, to each key its own. It
+            requires that one process serves.
         allow_asking: whether who looks at the page of a server without keys may ask there, too.
         traces: spans are sent by OpenTelemetry. None: none are.
         key: who may ask; without one anybody may.
@@ -206,11 +207,18 @@ def _check_host(config: ServeConfig, where: str) -> None:
 
 
 def check_processes(config: ServeConfig, where: str) -> None:
-    """Check that several processes can share the journal.
+    """Check that several processes can share the journal, and have no page.
 
     Raises:
-        ConfigError: it is a file, which has one writer.
+        ConfigError: the journal is a file, which has one writer; or there is a page, whose sessions
+            one process alone would know.
     """
+    if config.ui and (config.processes or 1) > 1:
+        raise ConfigError(
+            f"{where}: ui: got true with {config.processes} processes, of which only one would "
+            "know a visitor's session; leave ui (--ui) out and look with `openconductor view "
+            "postgresql://USER@HOST/DATABASE`, or leave processes out"
+        )
     if config.processes is not None and database_url(config.journal) is None:
         raise ConfigError(
             f"{where}: processes: got {config.processes} with the journal {config.journal!r}, a "

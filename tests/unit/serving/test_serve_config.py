@@ -170,3 +170,11 @@ def test_asking_on_the_page_is_for_a_page_without_keys() -> None:
         check(ServeConfig(allow_asking=True))
     with pytest.raises(ConfigError, match="each holder may ask on the page"):
         check(replace(with_key(), ui=True, allow_asking=True))
+
+
+def test_the_page_is_refused_beside_several_processes_which_share_no_sessions() -> None:
+    config = ServeConfig(ui=True, processes=2, journal="postgresql://ann@host/calls")
+    check(replace(config, processes=1))
+    check(replace(config, ui=False))
+    with pytest.raises(ConfigError, match=r"ui: got true with 2 processes.*openconductor view"):
+        check(config)
