@@ -13,11 +13,12 @@ from tests.places import DatabasePlace
 from tests.postgres_server import PostgresServer
 
 from openconductor.calls.budget import BudgetMeter
-from openconductor.errors import BudgetExceeded
+from openconductor.errors import BudgetExceeded, JournalError
 from openconductor.events import Asked, CallEnded
 from openconductor.serving.apis.wire import RequestFailed
 from openconductor.serving.key_ring import KeyRing, Tenant, hash_key
 from openconductor.serving.serve_config import KeyTable
+from openconductor.store import Balance
 from openconductor.types import Budget, Call, Message, Price, Sampling, Usage
 
 CENT = Decimal("0.01")
@@ -107,6 +108,44 @@ async def test_a_slice_whose_reply_was_lost_comes_back_when_it_is_wanted(
     assert stores[0].accounts.reserve(account, Decimal(1), Decimal("0.5")).granted > 0
     assert await asyncio.wait_for(spend(second, "e2", cents=90, most=99), 10)
     assert await asyncio.wait_for(spend(first, "e3", cents=9, most=9), 10)
+
+
+async def test_the_first_slice_of_a_key_comes_back_if_its_reply_was_lost(
+    stores: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (tenant_of(store, dollars=Decimal("1.00")) for store in stores)
+    reserve = stores[0].accounts.reserve
+
+    def lose_the_reply(*values: Any) -> Balance:
+        reserve(*values)
+        raise JournalError("the connection was lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stores[0].accounts, "reserve", lose_the_reply)
+        with pytest.raises(JournalError):
+            await spend(first, "e1", cents=1, most=90)
+    assert await asyncio.wait_for(spend(second, "e2", cents=99, most=99), 10)
+
+
+async def test_what_an_orchestrator_has_spent_inside_a_call_is_given_to_nobody(
+    stores: list[Any],
+) -> None:
+    first, second = (tenant_of(store, dollars=Decimal("1.00")) for store in stores)
+    most = Usage(dollars=90 * CENT)
+    with first.admit() as bill:
+        bill.open("e1")
+        question = BudgetMeter(Budget(), now=0.0, payer=bill.budget)
+        with await question.reserve_call(most, worker="orchestrator") as outer:
+            inside = BudgetMeter(Budget(), now=0.0, payer=outer)
+            with await inside.reserve_call(most, worker="w") as inner:
+                inner.charge(most)
+            other = asyncio.create_task(spend(second, "e2", cents=50, most=50))
+            await asyncio.sleep(0.5)
+            assert not other.done()
+            outer.charge(most)
+            bill.add(one_call(90, 90))
+        bill.close()
+    assert not await asyncio.wait_for(other, 10)
 
 
 def test_a_store_that_closes_gives_its_slices_back(stores: list[Any], place: DatabasePlace) -> None:

@@ -74,6 +74,10 @@ class SharedPurse(Purse):
         """US dollars that all replicas had spent when this one last asked for more."""
         return self._shared.spent
 
+    def add(self, dollars: Decimal) -> None:
+        """Add what a call cost."""
+        self._shared.booked += dollars
+
     def book(self, episode: str, total: Decimal, *, closed: bool = False) -> None:
         """Charge the account."""
         self._accounts.charge(self._account, episode, total, closed=closed)
@@ -89,11 +93,14 @@ class SharedBudget(RunBudget):
 
     Attributes:
         spent: what all have spent, when it was last heard of.
+        booked: what this replica has charged the account. It is less than ``used`` while a call
+            runs whose own calls have ended: an orchestrator's, which is charged as a whole.
     """
 
     def __init__(self, account: str, limit: Decimal, teller: Teller) -> None:
         super().__init__(Budget(dollars=Decimal(0)))
         self.spent = Decimal(0)
+        self.booked = Decimal(0)
         self.account = account
         self._limit = limit
         self._teller = teller
@@ -142,9 +149,11 @@ class SharedBudget(RunBudget):
         accounts = self._teller.accounts
         began = time.monotonic()
         needed = max(Decimal(0), most.dollars - self._idle)
-        balance = await asyncio.to_thread(accounts.reserve, self.account, self._limit, needed)
+        try:
+            balance = await asyncio.to_thread(accounts.reserve, self.account, self._limit, needed)
+        finally:  # it may have been granted though it failed: then it is given back when wanted
+            self._teller.watch(self)
         self.spent = balance.spent
-        self._teller.watch(self)
         if balance.granted:
             self._seen = began
             self._grant(balance.granted)
@@ -168,7 +177,7 @@ class SharedBudget(RunBudget):
 
     async def _give_back(self) -> None:
         self.forfeit()
-        kept = self._granted - self.used["dollars"]
+        kept = self._granted - self.booked
         await asyncio.to_thread(self._teller.accounts.keep, self.account, kept)
 
     def see(self, at: float) -> None:
