@@ -154,7 +154,8 @@ class EpisodePages:
         kin = self.links.of(line.id, visitor)
         values = self._values(line, stored, request)
         values |= {"kin": kin, "earlier": _earlier_turns(stored), "can_go_on": can_go_on(stored)}
-        values["follow_model"] = line.model or ""
+        workers = [("workers", name) for name in stored.workers.values()]
+        values["go_on"] = [("follows", line.id), ("model", line.model or ""), *workers]
 
         def data() -> object:
             form = episode_json(stored, stored.workers)

@@ -128,12 +128,13 @@ async def visited(
 
 @dataclass
 class Markup(HTMLParser):
-    """The tags and attributes of a page, and its text."""
+    """The tags and attributes of a page, its text, and the inputs of its forms."""
 
     page: str
     tags: list[str] = field(default_factory=list)
     attributes: list[tuple[str, str, str]] = field(default_factory=list)
     text: str = ""
+    forms: list[dict[str, list[str]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -142,9 +143,18 @@ class Markup(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.attributes += [(tag, name, value or "") for name, value in attrs]
+        named = dict(attrs)
+        if tag == "form":
+            self.forms.append({})
+        if tag == "input" and self.forms:
+            self.forms[-1].setdefault(named["name"] or "", []).append(named.get("value") or "")
 
     def handle_data(self, data: str) -> None:
         self.text += data
+
+    def form_with(self, name: str) -> dict[str, list[str]]:
+        """Return the inputs of the form that has one of this name, and their values."""
+        return next(form for form in self.forms if name in form)
 
     @property
     def addresses(self) -> list[str]:

@@ -155,6 +155,24 @@ async def test_a_further_turn_goes_on_from_an_answer_and_both_are_linked(store) 
         assert "The conversation before: 2 turns" in page.text
 
 
+async def test_a_further_turn_has_the_workers_of_the_first_and_a_budget(store) -> None:
+    cast = Cast(oc.Workflow([oc.Step(1, "Answer.")]))
+    async with asked(store, cast.pool, cast.systems) as visit:
+        answer = await visit.post("/ask", text="?", model="conductor", workers=["bert", "carl"])
+        first = await visit.ended(answer)
+        page = Markup((await visit.client.get(f"/ui/episodes/{first}")).text)
+        fields = page.form_with("follows")
+        assert fields["workers"] == ["bert", "carl"]
+        assert fields["dollars"] == [""]
+        box_address = next(link for link in page.addresses if "/ask?follows=" in link)
+        box = Markup((await visit.client.get(box_address)).text)
+        assert "2 of 3" in box.text
+        fields |= {"text": ["And then?"], "dollars": ["0.0000001"]}
+        second = await visit.ended(await visit.post("/ask", **fields))
+        assert store.episode(second).workers == {1: "bert", 2: "carl"}
+        assert (await visit.episode(second))["error"]["type"] == "BudgetExceeded"
+
+
 async def test_what_is_asked_on_the_page_is_counted_and_logged_as_over_the_apis(
     store, capsys, caplog
 ) -> None:
