@@ -13,6 +13,7 @@ from openconductor.pool import WorkerPool
 from openconductor.report.runs.run_folders import RunFolder, find_runs
 from openconductor.store import StoreReader
 from openconductor.store.serialisation import plain
+from openconductor.ui.asker import Asker
 from openconductor.ui.door import Visitor
 from openconductor.ui.evaluations import EvaluationPages
 from openconductor.ui.replies import Page
@@ -27,6 +28,7 @@ class WorkerPages:
         runs: has evaluations, which measured them.
         evaluations: has the numbers of these.
         pool: the workers of a server; None: only those that the store and the runs know.
+        asker: knows which of them a key may use; None: a key sees all.
         usages: returns what each key has spent of its budget.
     """
 
@@ -36,16 +38,18 @@ class WorkerPages:
         runs: Runs,
         evaluations: EvaluationPages,
         pool: WorkerPool | None,
+        asker: Asker | None,
         usages: Callable[[], Sequence[Mapping[str, Any]]],
     ) -> None:
         self._store = store
         self._runs = runs
         self._evaluations = evaluations
         self._pool = pool
+        self._asker = asker
         self._usages = usages
 
     def page(self, _request: Request, visitor: Visitor) -> Page:
-        """Show the pool; the holder of a key sees its own spending, and no calls of others."""
+        """Show the pool; a key's holder sees its own workers and spending, and no calls."""
         sees_all = not visitor.key
         measured = self._latest_evaluation() if sees_all else None
         numbers = None if measured is None else self._evaluations.numbers(measured)
@@ -55,6 +59,10 @@ class WorkerPages:
             cards = {name: describe(calibrations) for name, calibrations in kept.items()}
         workers = [] if self._pool is None else [worker for _, worker in self._pool]
         ordinals: Mapping[int, str] = {} if self._pool is None else self._pool.names
+        if visitor.key and self._asker is not None:
+            allowed = self._asker.workers(visitor.key)
+            workers = [worker for worker in workers if worker.name in allowed]
+            ordinals = {place: name for place, name in ordinals.items() if name in allowed}
         lines = self._store.lines(limit=1) if sees_all and not ordinals else ()
         latest = self._store.episode(lines[0].id, rounds=False) if lines else None
         if latest is not None:

@@ -97,7 +97,7 @@ class Site:
         )
         self._trainings = TrainingPages(self._runs)
         self._evaluations = EvaluationPages(self._runs, self._entrance, self._changes)
-        self._workers = WorkerPages(store, self._runs, self._evaluations, pool, usages)
+        self._workers = WorkerPages(store, self._runs, self._evaluations, pool, asker, usages)
         self._router = Router(self.routes(), redirect_slashes=False)
 
     def routes(self) -> list[Route]:

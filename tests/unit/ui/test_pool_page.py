@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from episodes_of import PRICE, ask, fill, pool
-from sites import Markup, visited
+from sites import Markup, asked, visited
 
 import openconductor as oc
 from openconductor.calls.cards import Calibration, Count
+from openconductor.serving.key_ring import hash_key
+from openconductor.serving.serve_config import KeyTable
 from openconductor.store import Journal
 from openconductor.testing import Scripted
 
@@ -81,6 +83,18 @@ async def test_a_key_sees_its_own_spending_and_no_calls_of_others(store, tmp_pat
     assert "kim" not in page.text
     assert data["lines"] == {}
     assert [key["key"] for key in data["spending"]] == ["ann"]
+
+
+async def test_a_key_sees_the_workers_that_it_may_use_and_no_other(store) -> None:
+    tables = [KeyTable("ann", hash_key("oc-ann"), workers=("anna",))]
+    async with asked(store, pool(), {}, keys=tables) as visit:
+        await visit.enter(key="oc-ann")
+        page = await visit.client.get("/ui/pool")
+        data = (await visit.client.get("/ui/pool.json")).json()
+    assert data["healthy"] == {"anna": True}
+    assert list(data["cards"]) == ["anna"]
+    assert "anna" in page.text
+    assert "bert" not in page.text
 
 
 async def test_an_empty_pool_says_what_to_do(store, tmp_path) -> None:
