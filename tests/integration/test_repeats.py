@@ -6,7 +6,8 @@ The results of tools may come to another replica than the one that asked for the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any
 
@@ -16,11 +17,12 @@ from tests.places import DatabasePlace, Place
 from tests.postgres_server import PostgresServer
 
 from integration.served import PATHS, request_body
-from openconductor import Conductor, Worker, WorkerPool
+from openconductor import Conductor, JournalError, Worker, WorkerPool
 from openconductor.serving.app import build_app
 from openconductor.serving.gateway import Gateway
 from openconductor.serving.key_ring import KeyRing, hash_key
 from openconductor.serving.serve_config import KeyTable, ServeConfig
+from openconductor.serving.shared.repeats import RepeatedRequest, Repeats
 from openconductor.store import SHOWN
 from openconductor.testing import Scripted
 from openconductor.types import Completion, Message, Usage
@@ -78,6 +80,25 @@ async def clients(place: Place, desk: Desk) -> AsyncIterator[list[httpx.AsyncCli
             stack, worker, *([place, place] if isinstance(place, DatabasePlace) else [place])
         )
         yield [opened[0], opened[-1]]
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> DatabasePlace:
+    return DatabasePlace(postgres.new_place())
+
+
+@pytest.fixture
+def stores(database: DatabasePlace) -> Iterator[list[Any]]:
+    """Two stores in one database, as two replicas have them."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(database.open()) for _ in range(2)]
+
+
+def repeated(repeats: Repeats) -> RepeatedRequest:
+    """One request, as a replica reads it."""
+    request = repeats.read(KEYS, "ann", PATHS["chat"], request_body("chat"))
+    assert request is not None
+    return request
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -163,15 +184,73 @@ async def test_where_no_texts_are_kept_a_key_has_no_effect(place: Place, desk: D
             assert f"answer {number}" in answer.text
 
 
-async def test_the_results_of_tools_are_answered_by_another_replica(
-    postgres: PostgresServer,
+async def test_a_claim_whose_reply_was_lost_is_given_back(
+    stores: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = DatabasePlace(postgres.new_place())
+    first, second = map(Repeats, stores)
+    claim_records = stores[0].claim_records
+
+    def lose_the_reply(*values: Any) -> None:
+        claim_records(*values)
+        raise JournalError("the connection was lost")
+
+    monkeypatch.setattr(stores[0], "claim_records", lose_the_reply)
+    with pytest.raises(JournalError):
+        await first.find(repeated(first))
+    assert await asyncio.wait_for(second.find(repeated(second)), 10) is None
+
+
+async def test_a_request_that_leaves_while_it_is_claimed_gives_its_claim_back(
+    stores: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = map(Repeats, stores)
+    claim_records = stores[0].claim_records
+    claiming, may_end = threading.Event(), threading.Event()
+
+    def claim_slowly(*values: Any) -> Any:
+        claiming.set()
+        may_end.wait(20)
+        return claim_records(*values)
+
+    monkeypatch.setattr(stores[0], "claim_records", claim_slowly)
+    leaving = asyncio.create_task(first.find(repeated(first)))
+    await asyncio.to_thread(claiming.wait, 20)
+    leaving.cancel()
+    await asyncio.sleep(0.1)
+    may_end.set()
+    await asyncio.wait((leaving,))
+    assert await asyncio.wait_for(second.find(repeated(second)), 10) is None
+
+
+async def test_a_repeat_claims_a_request_after_its_end_is_written_and_keeps_that_claim(
+    stores: list[Any], database: DatabasePlace
+) -> None:
+    import psycopg
+
+    from openconductor.store.postgres.database import LOCK, WRITING
+
+    first, second = map(Repeats, stores)
+    assert await first.find(repeated(first)) is None
+    with psycopg.connect(database.name, autocommit=True) as connection:
+        connection.execute("SELECT pg_advisory_lock(%s, %s)", (LOCK, WRITING))  # writers wait
+        ending = asyncio.create_task(first.end(repeated(first)))
+        again = asyncio.create_task(first.find(repeated(first)))
+        await asyncio.sleep(0.5)
+        assert not again.done()
+    await ending
+    assert await asyncio.wait_for(again, 10) is None
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(second.find(repeated(second)), 0.5)
+
+
+async def test_the_results_of_tools_are_answered_by_another_replica(
+    database: DatabasePlace,
+) -> None:
     call = {"id": "own0", "type": "function", "function": {"name": "add", "arguments": "{}"}}
     asking = Completion("", tool_calls=(call,), finish_reason="tool_calls", usage=Usage(5, 0, 5))
     provider = Scripted([asking, Completion("13", usage=Usage(5, 0, 1))])
     async with AsyncExitStack() as stack:
-        first, second = await open_clients(stack, Worker(provider, name="w"), place, place)
+        first, second = await open_clients(stack, Worker(provider, name="w"), database, database)
         body = request_body("chat", tools=[TOOL])
         asked = await first.post(PATHS["chat"], json=body, headers={"idempotency-key": ""})
         message = asked.json()["choices"][0]["message"]

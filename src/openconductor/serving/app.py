@@ -127,11 +127,12 @@ class Endpoint:
             headers = _failure_headers(failure, identifier, repeatable=not begun)
             await JsonPage(self.api.failure(failure), status, headers)(scope, receive, send)
         finally:
-            if answers is not None:
-                self.repeats.end(answers)
             if turn is not None:
                 identifier = turn.id or identifier
                 turn.cancel()
+            if answers is not None:
+                await self.repeats.end(answers)
+            if turn is not None:
                 await turn.ended()
                 if status != 200:
                     self.gateway.schedule_collection()

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from openconductor.errors import JournalError
 from openconductor.serving.apis.wire import Json, RequestFailed, as_json, invalid
 from openconductor.serving.turn import Turn
 from openconductor.store import SHOWN, RecordClaims, Store
@@ -28,6 +30,10 @@ class SentAnswer(NamedTuple):
 
     episode: str
     body: bytes
+
+
+_UNDER_WAY = SentAnswer("", b"")
+"""Stands for the answer that another replica makes now."""
 
 
 class Repeats:
@@ -74,34 +80,49 @@ class Repeats:
             if request.name not in self._running:
                 self._running.add(request.name)
                 try:
-                    kept = await asyncio.to_thread(self._claim, request)
+                    sent = await asyncio.to_thread(self._find_sent, request)
+                    if sent is None:
+                        sent = await self._claim(request)
                 except BaseException:
                     self._running.discard(request.name)
                     raise
-                if kept is None:
+                if sent is None:
                     return None
                 self._running.discard(request.name)
-                if kept.body:
-                    return kept
+                if sent is not _UNDER_WAY:
+                    return sent
             await asyncio.sleep(_POLL_S)
 
-    def _claim(self, request: RepeatedRequest) -> SentAnswer | None:
-        """Return what was sent to this request, without a body if another replica answers it now.
+    async def _claim(self, request: RepeatedRequest) -> SentAnswer | None:
+        """Claim a request for which no answer was found, among all replicas.
 
-        None: this process is to answer it.
+        Returns:
+            None if this process is to answer it, or else ``_UNDER_WAY``, or the answer that was
+            kept meanwhile.
         """
-        sent = self._find_sent(request)
+        if not isinstance(self._store, RecordClaims):
+            return None
+        claims = [_claim_of(request)]
+        claiming = asyncio.create_task(asyncio.to_thread(self._store.claim_records, claims, 1))
+        try:
+            answer = await asyncio.shield(claiming)
+            if not answer.claimed:
+                return _UNDER_WAY
+            sent = await asyncio.to_thread(self._find_sent, request)
+        except BaseException:  # the claim may have been made though its reply was lost
+            await asyncio.wait((claiming,))
+            await self._release(request)
+            raise
         if sent is not None:
-            return sent
-        if isinstance(self._store, RecordClaims):
-            # A record of an answer that is gone is made anew: the claim is of another name.
-            claim = f"{request.name}/claim"
-            if not self._store.claim_records([claim], 1).claimed:
-                return SentAnswer("", b"")
-            sent = self._find_sent(request)  # kept between the two looks
-            if sent is not None:
-                self._store.release(claim)
+            await self._release(request)
         return sent
+
+    async def _release(self, request: RepeatedRequest) -> None:
+        """Give the claim back. That is done on return, or it would undo a later claim from here."""
+        if isinstance(self._store, RecordClaims):
+            self._store.release(_claim_of(request))
+            with suppress(JournalError):  # the next use of the store tells of it
+                await self._store.wait_durable()
 
     def _find_sent(self, request: RepeatedRequest) -> SentAnswer | None:
         record = self._store.find_record(request.name)
@@ -126,11 +147,12 @@ class Repeats:
         self._store.put_record(request.name, record, texts=False)
         await self._store.wait_durable()
 
-    def end(self, request: RepeatedRequest) -> None:
+    async def end(self, request: RepeatedRequest) -> None:
         """End a request that was to be answered: its repeats get its answer, or make it anew."""
-        self._running.discard(request.name)
-        if isinstance(self._store, RecordClaims):
-            self._store.release(f"{request.name}/claim")
+        try:
+            await self._release(request)
+        finally:
+            self._running.discard(request.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +168,8 @@ class RepeatedRequest:
     name: str
     digest: str
     repeats: Repeats
+
+
+def _claim_of(request: RepeatedRequest) -> str:
+    """Return the record that is claimed: not the answer's own, which may be there and be gone."""
+    return f"{request.name}/claim"
