@@ -281,16 +281,19 @@ def _make_door(config: ServeConfig, ring: key_ring.KeyRing, *, is_demo: bool) ->
     Without keys everybody on this machine may ask, so whoever sees the terminal may look.
     """
     address = f"{_address(config)}{PREFIX}/episodes"
+    port, origins = config.port, config.origins
     hosts = None
     if is_loopback(config.host):
-        names = (urlsplit(origin).hostname for origin in config.origins)
+        names = (urlsplit(origin).hostname for origin in origins)
         hosts = LOOPBACK.union(name for name in names if name)
     if config.key:
         console.say(f"the page is at {address}; each key sees its own episodes")
-        return Door(config.port, hosts=hosts, find_key=lambda headers: ring.find(headers).name)
+        return Door(
+            port, hosts=hosts, origins=origins, find_key=lambda headers: ring.find(headers).name
+        )
     if not is_demo:
-        return open_door(config.port, address, key="", hosts=hosts)
-    door = open_door(config.port, address, key=None, hosts=hosts)
+        return open_door(port, address, key="", hosts=hosts, origins=origins)
+    door = open_door(port, address, key=None, hosts=hosts)
     webbrowser.open(f"{address}#token={door.new_token(None)}")
     return door
 

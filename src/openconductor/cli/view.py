@@ -7,6 +7,7 @@ so a server or an evaluation may write to it meanwhile.
 from __future__ import annotations
 
 import webbrowser
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -83,7 +84,12 @@ def view(
 
 
 def open_door(
-    port: int, address: str, *, key: str | None, hosts: frozenset[str] | None = LOOPBACK
+    port: int,
+    address: str,
+    *,
+    key: str | None,
+    hosts: frozenset[str] | None = LOOPBACK,
+    origins: Collection[str] = (),
 ) -> Door:
     """Return a door for whoever sees the terminal, and print the link; each one opens it once.
 
@@ -92,6 +98,7 @@ def open_door(
         address: of the page.
         key: whose episodes are shown; None: all.
         hosts: the names that a Host header may have.
+        origins: further addresses of the page, through a proxy.
     """
 
     def say_link() -> None:
@@ -101,7 +108,7 @@ def open_door(
         console.say("that link was used; for another browser:")
         say_link()
 
-    door = Door(port, hosts=hosts, on_entered=say_next)
+    door = Door(port, hosts=hosts, origins=origins, on_entered=say_next)
     say_link()
     return door
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
@@ -50,12 +50,13 @@ class Entrance:
         if session is None:
             raise PageProblem(401, "That link was used already or is too old, or the key is wrong.")
         answer = RedirectResponse(_own_address(form.get("next", "")), 303)
+        origin = request.headers.get("origin", "")  # what the browser sees, before any proxy
         answer.set_cookie(
             self.door.cookie,
             session,
             max_age=int(SESSION_S),
             path=PREFIX,
-            secure=request.url.scheme == "https",
+            secure=urlsplit(origin).scheme == "https",
             httponly=True,
             samesite="strict",
         )

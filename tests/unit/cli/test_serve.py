@@ -133,6 +133,8 @@ def test_the_page_is_opened_by_a_link_or_where_there_are_keys_by_a_key(
     assert door.holder({"authorization": "Bearer oc-ann"}).key == "ann"
     assert door.exchange(key="oc-eve") is None
     assert door.is_known_host("ai.example") and not door.is_known_host("evil.example")
+    proxied = {"host": "127.0.0.1:1", "origin": "https://ai.example"}
+    assert door.is_own_page(proxied) and not served[1].door.is_own_page(proxied)
 
 
 def test_rounds_and_steps_are_chosen_as_in_ask(run, served, tmp_path: Path) -> None:

@@ -98,6 +98,7 @@ async def visited(
     *,
     keys: Mapping[str, str] | None = None,
     key: str | None = None,
+    origins: Sequence[str] = (),
     **options: Any,
 ) -> AsyncIterator[Visit]:
     """Visit a site: as a stranger where it has keys, else by a link.
@@ -106,6 +107,7 @@ async def visited(
         store: the store.
         keys: the names of the server's keys, by key.
         key: whose episodes the link shows.
+        origins: addresses of the site behind a proxy.
         options: of the site.
     """
 
@@ -115,7 +117,7 @@ async def visited(
             raise AuthFailed("unknown key", worker="server")
         return name
 
-    door = Door(PORT, find_key=None if keys is None else find_key)
+    door = Door(PORT, origins=origins, find_key=None if keys is None else find_key)
     site = Site(store, door, name="test.sqlite", **options)
     app = Starlette(routes=[Mount("/ui", app=site)])
     transport = httpx.ASGITransport(app, raise_app_exceptions=True)

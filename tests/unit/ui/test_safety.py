@@ -151,6 +151,23 @@ async def test_on_loopback_no_other_name_leads_to_the_page(store) -> None:
             assert answer.status_code == 200, host
 
 
+@pytest.mark.parametrize(
+    ("address", "is_secure"), [("https://page.example", True), ("http://page.example:81", False)]
+)
+async def test_behind_a_proxy_that_changes_the_host_a_listed_address_enters(
+    store, address: str, is_secure: bool
+) -> None:
+    async with visited(store, keys=KEYS, origins=[address]) as visit:
+        own = {"origin": address, "sec-fetch-site": "same-origin"}
+        fields = {"key": "oc-ann"}
+        entered = await visit.client.post("/ui/session", data=fields, headers=own)
+        assert entered.status_code == 303
+        assert ("secure" in entered.headers["set-cookie"].lower()) == is_secure
+        for changed in ({"origin": "https://other.example"}, {"sec-fetch-site": "cross-site"}):
+            refused = await visit.client.post("/ui/session", data=fields, headers=own | changed)
+            assert refused.status_code == 403
+
+
 async def test_leaving_ends_the_session(store) -> None:
     async with visited(store) as visit:
         cookies = dict(visit.client.cookies)
