@@ -208,7 +208,8 @@ def test_a_replica_that_is_killed_costs_no_cent_too_much_and_gives_its_money_bac
         assert ended["connection"] <= 2 * CLIENTS and ended["insufficient_quota"] > 50
         wait_until(lambda: place.rows("SELECT count(*) FROM bills") == [(0,)], 30)
         spent = usage_of(servers[1])
-        assert spent == stored_dollars(place) <= workers.dollars
+        # Of a call that was charged, its episode may not have been stored any more.
+        assert stored_dollars(place) <= spent <= workers.dollars
         assert LIMIT - ONE_CALL < spent <= LIMIT
         assert workers.dollars - spent <= CLIENTS * ONE_CALL
         slices = place.rows("SELECT count(DISTINCT process) FROM slices")

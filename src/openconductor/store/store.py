@@ -266,8 +266,8 @@ class Accounts(Protocol):
     def charge(self, account: str, episode: str, total: Decimal, *, closed: bool) -> None:
         """Charge an episode so many dollars in all; durable as events are.
 
-        Until it is closed, and if this process dies, the episode is charged what its calls in the
-        store cost (``settle_dead``).
+        If this process dies before it is closed, the episode is charged at least what its calls in
+        the store cost (``settle_dead``). What was charged is never refunded.
         """
         ...
 

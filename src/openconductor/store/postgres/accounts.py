@@ -48,7 +48,8 @@ _LOCK = "SELECT FROM accounts WHERE id = ANY(?) ORDER BY id FOR UPDATE"
 _OPEN_BILLS = """INSERT INTO bills (episode, account, process)
     SELECT episode, account, ? FROM json_populate_recordset(NULL::bills, ?::json)
     ON CONFLICT (episode) DO NOTHING"""
-# A slice is missing if others took this process for dead.
+# A slice is missing if others took this process for dead. Nothing is refunded: an episode that is
+# kept as a whole at its end has no calls in the store if its process is killed.
 _CHARGE = """WITH due AS (
         SELECT account, episode, dollars - coalesce((
             SELECT sum(earlier.dollars) FROM charges AS earlier
@@ -56,7 +57,7 @@ _CHARGE = """WITH due AS (
         FROM json_populate_recordset(NULL::charges, ?::json) AS due),
     added AS (
         INSERT INTO charges (account, episode, dollars)
-        SELECT account, episode, dollars FROM due WHERE dollars <> 0 RETURNING account, dollars),
+        SELECT account, episode, dollars FROM due WHERE dollars > 0 RETURNING account, dollars),
     sums AS (SELECT account, sum(dollars) AS dollars FROM added GROUP BY account),
     paid AS (
         UPDATE slices SET dollars = slices.dollars - sums.dollars FROM sums
