@@ -186,3 +186,24 @@ def test_an_episode_fills_in_while_it_runs(browser, tmp_path: Path) -> None:
             assert page.locator("[data-live]").count() == 0
             assert visit.said == []
             visit.context.close()
+
+
+def test_a_page_fills_in_although_it_once_could_not_be_loaded(browser, tmp_path: Path) -> None:
+    with Journal(tmp_path / "live.sqlite") as journal:
+        states = live(journal)
+        assert next(states) == "asked"
+        with viewed(tmp_path / "live.sqlite") as link:
+            visit = Visit(browser, link)
+            page = visit.goto("/episodes/e1")
+            page.wait_for_selector("text=The Conductor is writing a workflow.")
+            failed: list[str] = []
+
+            def fail_once(route: Any) -> None:
+                failed.append(route.request.url)
+                route.abort()
+
+            page.route("**/episodes/e1", fail_once, times=1)
+            assert list(states)[-1] == "answered"
+            page.wait_for_selector(".facts .badge.is-answered", timeout=20_000)
+            assert len(failed) == 1
+            visit.context.close()

@@ -39,6 +39,7 @@ async function enter() {
 }
 
 // ── live: when the server says that something changed, the page is loaded again and put in place ──
+const AGAIN_MS = 2000; // from a load that failed until the next try
 let source = null;
 
 function listen() {
@@ -61,7 +62,10 @@ async function refresh() {
   const page = await load(location.href);
   refreshing = false;
   const fresh = page && $("#main", page);
-  if (!fresh) return;
+  if (!fresh) {
+    setTimeout(listen, AGAIN_MS);
+    return;
+  }
   const open = $$("main details[open]").map((details) => details.id).filter(Boolean);
   const focused = addressOf(document.activeElement);
   $("#main").replaceWith(document.importNode(fresh, true));
