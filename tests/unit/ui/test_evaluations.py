@@ -18,8 +18,9 @@ from sites import Markup, Visit, visited
 from openconductor.errors import ConfigError
 from openconductor.evaluation.eval_config import make_eval_config
 from openconductor.evaluation.grid import run_grid
-from openconductor.evaluation.records import Results
+from openconductor.evaluation.records import Record, Results
 from openconductor.evaluation.tables import make_table
+from openconductor.plots.accuracy_cost import DOLLARS, MEASURES
 from openconductor.report.runs import numbers_reader
 from openconductor.report.runs.numbers import read_numbers
 from openconductor.report.runs.numbers_reader import NumbersReader
@@ -90,6 +91,21 @@ async def test_an_evaluation_without_a_conductor_says_why_there_is_no_verdict(vi
     assert page.status_code == 200
     assert "No verdict" in page.text
     assert "no system here writes plans" in page.text
+
+
+async def test_a_system_without_a_cost_is_named_beside_the_drawing(visit, monkeypatch) -> None:
+    measure = MEASURES[DOLLARS]
+
+    def with_a_free_one(record: Record) -> float:
+        return 0.0 if record.system == "worker:jack" else measure(record)
+
+    monkeypatch.setitem(MEASURES, DOLLARS, with_a_free_one)
+    page = await visit.client.get("/ui/evaluations/first")
+    assert page.status_code == 200
+    markup = Markup(page.text)
+    assert "Without a cost, so not drawn: worker:jack (" in markup.text
+    circles = [value for tag, name, value in markup.attributes if (tag, name) == ("circle", "cx")]
+    assert len(circles) == 8
 
 
 async def test_a_mark_leads_to_the_episode_of_its_answer(visit: Visit, root: Path) -> None:

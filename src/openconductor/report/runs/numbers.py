@@ -143,6 +143,7 @@ def _place_systems(results: Results, ours: str) -> dict[str, Any] | str:
         "unit": plane.unit,
         "places": places,
         "front": [place.name for place in plane.front],
+        "free": {place.name: place.right.value for place in plane.decided if not place.cost.value},
     }
 
 
