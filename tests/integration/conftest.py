@@ -36,9 +36,12 @@ def bubblewrap() -> BubblewrapSandbox:
     return made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium; skips where it or Playwright is absent."""
+    """Chromium for the tests of a module; skips where it or Playwright is absent.
+
+    As long as it is there, an event loop runs in this thread, so no other module may have it.
+    """
     sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright (extra 'dev')")
     if CHROMIUM is None:
         pytest.skip("needs Chromium")

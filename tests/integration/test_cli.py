@@ -329,7 +329,8 @@ def learning(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
     """Replace the training package by its calls."""
     asked: list[tuple[object, ...]] = []
 
-    def train(config, folder, *, resume=False, on_progress=None) -> dict[str, object]:
+    def train(config, folder, *, resume=False, on_progress=None, traces=None) -> dict[str, object]:
+        assert traces is None
         asked.append((config.name, config.rollout.iterations, Path(folder), resume))
         on_progress("iteration 0")
         print("a library prints this")
