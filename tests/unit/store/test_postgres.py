@@ -132,6 +132,84 @@ def test_a_batch_loses_nothing_if_the_connection_is_cut_while_it_is_numbered(
         assert [call.messages for call in reader.calls("e1")] == asked
 
 
+def test_a_transaction_that_stands_still_is_ended_and_frees_its_locks(
+    database: DatabasePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+
+    from openconductor.store.postgres import database as database_module
+
+    limits = database_module.TIMEOUTS.replace("15s", "100ms")
+    monkeypatch.setattr(database_module, "TIMEOUTS", limits)
+    row = "SELECT FROM openconductor_store FOR UPDATE"
+
+    def stand_still(store: Any) -> None:
+        with store._database.transaction() as connection:
+            connection.execute(row)
+            with psycopg.connect(database.name) as other:
+                other.execute("SET lock_timeout = '20s'")
+                other.execute(row)
+
+    with database.open() as store:
+        with pytest.raises(psycopg.Error):
+            stand_still(store)
+        assert store.episodes() == []
+
+
+def test_a_batch_whose_transaction_the_server_ended_is_written_again(
+    database: DatabasePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from openconductor.store.postgres import postgres_writer
+
+    begin = postgres_writer.BEGIN.replace("15s", "50ms")
+    monkeypatch.setattr(postgres_writer, "BEGIN", begin)
+    add = postgres_writer.PostgresWriter._add
+    attempts = 0
+
+    def add_late(writer: Any, *arguments: Any) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            database.rows("SELECT pg_sleep(0.3)")
+        add(writer, *arguments)
+
+    monkeypatch.setattr(postgres_writer.PostgresWriter, "_add", add_late)
+    with database.open() as store:
+        store(one_call())
+        store.flush()
+        assert attempts == 2
+        assert len(list(store.calls())) == 1
+
+
+def test_a_batch_waits_for_a_lock_longer_than_for_a_database_that_is_away(
+    database: DatabasePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+
+    from openconductor.store.postgres import postgres_writer
+
+    begin = postgres_writer.BEGIN.replace("20s", "50ms")
+    monkeypatch.setattr(postgres_writer, "BEGIN", begin)
+    monkeypatch.setattr(postgres_writer, "_PATIENCE_S", 0.0)
+    add = postgres_writer.PostgresWriter._add
+    attempts = 0
+
+    def add_counted(writer: Any, *arguments: Any) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 3:
+            other.rollback()
+        add(writer, *arguments)
+
+    monkeypatch.setattr(postgres_writer.PostgresWriter, "_add", add_counted)
+    with database.open() as store, psycopg.connect(database.name) as other:
+        other.execute("LOCK TABLE calls")
+        store(one_call())
+        store.flush()
+        assert attempts == 3
+        assert len(list(store.calls())) == 1
+
+
 def test_a_batch_whose_connection_was_lost_survives_a_prune_meanwhile(
     database: DatabasePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

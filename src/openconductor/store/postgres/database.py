@@ -30,6 +30,12 @@ BLOCK = 1000
 _POOLED = 7  # connections that read; the writer has one more
 _WAIT_S = 10.0  # for a connection
 
+# The server ends the transaction of a client that is gone, whose locks others wait for. It does so
+# before these give up, and before they count as dead.
+_IDLE = "set_config('idle_in_transaction_session_timeout', '15s', TRUE)"
+TIMEOUTS = f"{_IDLE}, set_config('lock_timeout', '20s', TRUE)"
+"""Sets the limits of a transaction, as columns of a SELECT."""
+
 # JSON is text here, because the type refuses some of what a model may say (the character NUL). The
 # tables are those of a SQLite file; a number of `numbers` names a message or a text.
 _TABLES = """
@@ -133,6 +139,7 @@ class Database:
             "keepalives_idle": 10,
             "keepalives_interval": 5,
             "keepalives_count": 3,
+            "tcp_user_timeout": 25_000,  # milliseconds
         }
         self._url = url
         self._pool = cast(
@@ -188,6 +195,7 @@ class Database:
         except psycopg.ProgrammingError:  # it may show a part of the URL, and so of its password
             raise ConfigError(f"{self.title}: the URL cannot be read") from None
         with self.explained(), self.connect() as connection, connection.transaction():
+            execute(connection, f"SELECT {_IDLE}")
             yield connection
 
     def _read_version(self, connection: Connection) -> int:
@@ -240,6 +248,7 @@ class Database:
         """
         try:
             with self._pool.connection() as connection, connection.transaction():
+                execute(connection, f"SELECT {TIMEOUTS}")
                 yield connection
         except psycopg.OperationalError:
             self._pool.check()

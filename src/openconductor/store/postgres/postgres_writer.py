@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import cast
 
 import psycopg
+from psycopg.errors import IdleInTransactionSessionTimeout, LockNotAvailable
 from psycopg.rows import DictRow
 
 from openconductor.errors import JournalError
@@ -20,6 +21,7 @@ from openconductor.store.postgres.accounts import add_charges, give_back_all
 from openconductor.store.postgres.database import (
     BLOCK,
     LOCK,
+    TIMEOUTS,
     WRITING,
     Connection,
     Database,
@@ -42,7 +44,7 @@ _ALIVE = """INSERT INTO processes (id, batch, until)
     WHERE processes.batch < excluded.batch RETURNING batch"""
 # What is acknowledged is on the disk, whatever the server's own setting is. While rows are added,
 # nothing that they may refer to is removed.
-BEGIN = """SELECT set_config('synchronous_commit', 'on', TRUE),
+BEGIN = f"""SELECT {TIMEOUTS}, set_config('synchronous_commit', 'on', TRUE),
     pg_advisory_xact_lock_shared(?, ?)"""
 """The beginning of a transaction that adds rows; its values are the lock's two numbers."""
 _FORGET_DEAD = """DELETE FROM processes
@@ -108,7 +110,7 @@ class PostgresWriter:
     def write(self, batch: Sequence[tuple[Item, float]]) -> None:
         """Commit items, each with its time (seconds since 1970): then they are durable.
 
-        A database that was restarted, or does not answer for a while, is waited for.
+        A database that was restarted, or does not answer for a while, is waited for; so are locks.
 
         Raises:
             JournalError: nothing of the batch is committed.
@@ -120,11 +122,11 @@ class PostgresWriter:
             try:
                 self._commit(batch)
                 break
-            except psycopg.OperationalError as error:
+            except (psycopg.OperationalError, IdleInTransactionSessionTimeout) as error:
                 self._disconnect()
                 if self._built is None:  # half of its messages may have numbers
                     self._generation = None
-                if time.monotonic() > end:
+                if time.monotonic() > end and not isinstance(error, LockNotAvailable):
                     raise _failure(error) from error
                 time.sleep(_PAUSE_S)
             except psycopg.Error as error:
@@ -157,10 +159,11 @@ class PostgresWriter:
     def _commit(self, items: Sequence[tuple[Item, float]]) -> None:
         connection = self._connected()
         # In a pipeline only what is fetched is waited for: a batch takes two round trips.
-        with connection.pipeline(), connection.transaction():
+        with connection.pipeline() as pipeline, connection.transaction():
             alive = self._say_alive()
             execute(connection, BEGIN, (LOCK, WRITING))
             generation = execute(connection, "SELECT generation FROM openconductor_store")
+            pipeline.sync()  # the server measures only from here on how long it is idle
             if not alive.fetchall():
                 return  # an attempt whose end was not heard of was committed
             self._check_generation(generation.fetchall()[0]["generation"])
