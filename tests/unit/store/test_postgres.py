@@ -210,6 +210,47 @@ def test_a_batch_waits_for_a_lock_longer_than_for_a_database_that_is_away(
         assert len(list(store.calls())) == 1
 
 
+def test_nobody_waits_behind_a_prune_that_waits_for_a_long_batch(database: DatabasePlace) -> None:
+    import psycopg
+
+    from openconductor.store.postgres.database import LOCK, WRITING
+
+    with (
+        database.open() as store,
+        ThreadPoolExecutor(2) as threads,
+        psycopg.connect(database.name) as copying,
+    ):
+        copying.execute("SELECT pg_advisory_xact_lock_shared(%s, %s)", (LOCK, WRITING))
+        pruning = threads.submit(prune_store, database.name, 1.0)
+        waiting = "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        while database.rows(waiting) == [(False,)]:
+            assert not pruning.done()
+        store(one_call())
+        try:
+            threads.submit(store.flush).result(timeout=10)
+            assert not pruning.done()
+        finally:
+            copying.rollback()
+        assert pruning.result(timeout=20)["episodes"] == 0
+
+
+def test_a_prune_gives_up_on_a_batch_that_takes_minutes(
+    database: DatabasePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+
+    from openconductor.store.postgres import removal
+    from openconductor.store.postgres.database import LOCK, WRITING
+
+    monkeypatch.setattr(removal, "_ATTEMPTS", 1)
+    monkeypatch.setattr(removal, "_PAUSE_S", 0.0)
+    database.open().close()
+    with psycopg.connect(database.name) as copying:
+        copying.execute("SELECT pg_advisory_xact_lock_shared(%s, %s)", (LOCK, WRITING))
+        with pytest.raises(JournalError, match="another process is writing all the time"):
+            prune_store(database.name, 1.0)
+
+
 def test_a_batch_whose_connection_was_lost_survives_a_prune_meanwhile(
     database: DatabasePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,8 @@ import threading
 import time
 from contextlib import closing, suppress
 
+from psycopg.errors import LockNotAvailable
+
 from openconductor.errors import JournalError
 from openconductor.store.postgres.database import (
     LOCK,
@@ -22,6 +24,9 @@ from openconductor.store.postgres.database import (
 )
 from openconductor.store.sqlite.retention import DAY_S, EVERY_S
 from openconductor.store.store import SHOWN
+
+_ATTEMPTS = 60
+_PAUSE_S = 1.0  # between two attempts
 
 _OLD = """DELETE FROM episodes WHERE number IN (
     SELECT number FROM episodes WHERE started < ?
@@ -63,7 +68,8 @@ def prune_database(database: Database, before: float) -> dict[str, int]:
         How many ``episodes``, ``calls``, ``messages`` and ``texts`` were removed.
 
     Raises:
-        JournalError: the database failed, or another process removes old episodes now.
+        JournalError: the database failed, another process removes old episodes now, or one writes
+            a batch that takes minutes.
     """
     removed = {"episodes": 0, "calls": 0}
     with database.explained():
@@ -75,15 +81,31 @@ def prune_database(database: Database, before: float) -> dict[str, int]:
                 removed["calls"] += _remove_rows(connection, old)
             if not old:
                 break
-        with database.transaction() as connection:
-            # When the last batch under way is committed, the writers begin to number anew.
-            execute(connection, "SELECT pg_advisory_xact_lock(?, ?)", (LOCK, WRITING))
-            first = fetch_one(connection, _NEXT)["first"]
+        first = _begin_numbers(database)
         for table, query in (("messages", _UNUSED_MESSAGES), ("texts", _UNUSED_TEXTS)):
             with database.transaction() as connection:
                 _become_the_only_one(database, connection)
                 removed[table] = execute(connection, query, (first,)).rowcount
     return removed
+
+
+def _begin_numbers(database: Database) -> int:
+    """Let the writers number messages and texts anew; return the first new number.
+
+    It is done between two batches. All writers wait behind who waits for that: so each attempt is
+    short, because a copy from a file is a batch of minutes.
+    """
+    for _ in range(_ATTEMPTS):
+        with suppress(LockNotAvailable), database.transaction() as connection:
+            execute(connection, "SELECT set_config('lock_timeout', '200ms', TRUE)")
+            execute(connection, "SELECT pg_advisory_xact_lock(?, ?)", (LOCK, WRITING))
+            first: int = fetch_one(connection, _NEXT)["first"]
+            return first
+        time.sleep(_PAUSE_S)
+    raise JournalError(
+        f"{database.title}: old episodes are removed, but not the texts that only they have, "
+        "because another process is writing all the time; remove again later"
+    )
 
 
 def _become_the_only_one(database: Database, connection: Connection) -> None:
