@@ -52,7 +52,7 @@ BUDGET = {
     "ui": 12_064,
 }
 TOTAL_NODES = 260_303
-TEST_NODES = 300_776  # of tests/ and benchmarks/ together
+TEST_NODES = 300_850  # of tests/ and benchmarks/ together
 FILE_NODES = 2_800
 FUNCTION_STATEMENTS = 60
 FOLDER_FILES = 14

@@ -74,10 +74,16 @@ class Visit:
     def open(self) -> Any:
         page = self.context.new_page()
         page.on("request", lambda request: self.requested.append(request.url))
-        page.on("console", lambda message: self.said.append(message.text))
+        page.on("console", self._hear)
         page.on("pageerror", lambda error: self.said.append(str(error)))
         page.on("dialog", lambda dialog: (self.said.append(dialog.message), dialog.dismiss()))
         return page
+
+    def _hear(self, message: Any) -> None:
+        """Note what the console says, but for the browser's own search for an icon."""
+        address = message.location["url"]
+        if not address.endswith("/favicon.ico"):
+            self.said.append(f"{message.text} {address}")
 
     def goto(self, path: str) -> Any:
         self.page.goto(f"{self.origin}/ui{path}")
