@@ -80,10 +80,8 @@ class Visit:
         return page
 
     def _hear(self, message: Any) -> None:
-        """Note what the console says, but for the browser's own search for an icon."""
-        address = message.location["url"]
-        if not address.endswith("/favicon.ico"):
-            self.said.append(f"{message.text} {address}")
+        """Note what the console says, and of which address."""
+        self.said.append(f"{message.text} {message.location['url']}")
 
     def goto(self, path: str) -> Any:
         self.page.goto(f"{self.origin}/ui{path}")

@@ -34,7 +34,11 @@ COLOURS = 8
 _TEXTS = 90_000  # bytes of all cut texts of a page
 _LEAST = 300  # bytes that each of them may have
 _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # no HTML may hold them
-_STATIC = {"style.css": "text/css", "script.js": "text/javascript"}
+_STATIC = {
+    "icon.svg": "image/svg+xml",
+    "script.js": "text/javascript",
+    "style.css": "text/css",
+}
 
 
 class Excerpt(NamedTuple):

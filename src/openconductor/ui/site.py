@@ -107,6 +107,7 @@ class Site:
             Route("/", self._home),
             Route("/{name:str}.css", self._static),
             Route("/{name:str}.js", self._static),
+            Route("/{name:str}.svg", self._static),
             Route("/session", entrance.session, methods=["GET", "POST"]),
             Route("/leave", entrance.leave, methods=["POST"]),
             Route("/links", entrance.link, methods=["POST"]),
