@@ -23,8 +23,12 @@ _EPISODES = """SELECT * FROM episodes
                 THEN named::text::bigint END
             WHERE readable(message) ->> 'content' ILIKE %(text)s ESCAPE '!') END)
     ORDER BY number DESC LIMIT %(limit)s"""
-_COMPLETIONS = """SELECT DISTINCT ON (key) * FROM calls
-    WHERE key = ANY(?) AND replayable ORDER BY key, number"""
+# OFFSET 0 keeps the inner query by itself: each key is looked up in the index. Joined to the keys,
+# the planner would rather read the whole table for them.
+_COMPLETIONS = """SELECT DISTINCT ON (answered.key) answered.*
+    FROM unnest(?::text[]) AS wanted (key), LATERAL (
+        SELECT * FROM calls WHERE calls.key = wanted.key AND replayable OFFSET 0) AS answered
+    ORDER BY answered.key, answered.number"""
 
 
 class PostgresReader(RowReader):
