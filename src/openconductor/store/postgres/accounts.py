@@ -13,8 +13,8 @@ from decimal import Decimal
 from openconductor.store.postgres.database import (
     LOCK,
     SETTLING,
-    Connection,
     Database,
+    DatabaseConnection,
     execute,
     fetch_one,
 )
@@ -41,7 +41,9 @@ _REDUCE = """WITH kept AS (
         UPDATE slices SET dollars = %(dollars)s
         WHERE account = %(account)s AND process = %(process)s)
     UPDATE accounts SET reserved = reserved - %(surplus)s WHERE id = %(account)s"""
-_WATCH = """SELECT id, coalesce(wanted > clock_timestamp(), FALSE) AS wanted
+# What lies in the future is from before the clock of the database was set back.
+_WATCH = """SELECT id, coalesce(wanted BETWEEN clock_timestamp()
+        AND clock_timestamp() + interval '1 second', FALSE) AS wanted
     FROM accounts JOIN slices ON account = id AND process = ? WHERE id = ANY(?)"""
 
 _LOCK = "SELECT FROM accounts WHERE id = ANY(?) ORDER BY id FOR UPDATE"
@@ -74,12 +76,14 @@ _OF_PROCESS = """SELECT account FROM slices WHERE process = %(process)s
 _TAKE_BACK = """WITH gone AS (DELETE FROM slices WHERE process = ? RETURNING account, dollars)
     UPDATE accounts SET reserved = reserved - gone.dollars FROM gone WHERE id = gone.account"""
 
-_COUNT = """INSERT INTO begun (account, at) SELECT ?, clock_timestamp() WHERE (
-    SELECT count(*) FROM begun
-    WHERE account = ? AND at > clock_timestamp() - interval '1 minute') < ?"""
-_UNTIL_NEXT = """SELECT greatest(extract(epoch FROM min(at) + interval '1 minute'
-    - clock_timestamp()), 0.001)::float AS seconds
-    FROM begun WHERE account = ? AND at > clock_timestamp() - interval '1 minute'"""
+_OF_LAST_MINUTE = """FROM begun WHERE account = ?
+    AND at BETWEEN clock_timestamp() - interval '1 minute' AND clock_timestamp()"""
+_COUNT = f"""INSERT INTO begun (account, at) SELECT ?, clock_timestamp()
+    WHERE (SELECT count(*) {_OF_LAST_MINUTE}) < ?"""
+_UNTIL_NEXT = f"""SELECT greatest(extract(epoch FROM min(at) + interval '1 minute'
+    - clock_timestamp()), 0.001)::float AS seconds {_OF_LAST_MINUTE}"""  # noqa: S608
+_FORGET_OTHERS = """DELETE FROM begun WHERE account = ?
+    AND at NOT BETWEEN clock_timestamp() - interval '1 minute' AND clock_timestamp()"""
 
 
 class DatabaseAccounts:
@@ -165,12 +169,11 @@ class DatabaseAccounts:
             if not counted:
                 wait: float = fetch_one(connection, _UNTIL_NEXT, (account,))["seconds"]
                 return wait
-            forget = "DELETE FROM begun WHERE account = ? AND at < clock_timestamp() - interval"
-            execute(connection, f"{forget} '1 minute'", (account,))
+            execute(connection, _FORGET_OTHERS, (account,))
             return 0.0
 
 
-def add_charges(connection: Connection, charges: Collection[Charge], process: str) -> None:
+def add_charges(connection: DatabaseConnection, charges: Collection[Charge], process: str) -> None:
     """Write the charges of a process, in a transaction that adds no rows afterwards."""
     rows = [
         {"account": charge.account, "episode": charge.episode, "dollars": str(charge.dollars)}
@@ -185,14 +188,14 @@ def add_charges(connection: Connection, charges: Collection[Charge], process: st
         execute(connection, _CLOSE_BILLS, (closed,))
 
 
-def give_back_all(connection: Connection, process: str) -> None:
+def give_back_all(connection: DatabaseConnection, process: str) -> None:
     """Give back all slices of a process, in one transaction."""
     rows = execute(connection, _OF_PROCESS, {"process": process}).fetchall()
     execute(connection, _LOCK, (sorted(row["account"] for row in rows),))
     execute(connection, _TAKE_BACK, (process,))
 
 
-def _settle(connection: Connection, process: str, cost: Callable[[str], Decimal]) -> None:
+def _settle(connection: DatabaseConnection, process: str, cost: Callable[[str], Decimal]) -> None:
     """Settle for a dead process, unless another process does, or it came back to life."""
     query = "SELECT pg_try_advisory_xact_lock(?, ?) AS alone"
     if not fetch_one(connection, query, (LOCK, SETTLING))["alone"]:

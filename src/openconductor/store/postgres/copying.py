@@ -17,9 +17,10 @@ from openconductor.errors import JournalError
 from openconductor.store.postgres.database import (
     BLOCK,
     LOCK,
+    LONG_S,
     WRITING,
-    Connection,
     Database,
+    DatabaseConnection,
     execute,
 )
 from openconductor.store.postgres.postgres_writer import BEGIN, add_rows
@@ -54,7 +55,7 @@ def copy_file(path: Path, url: str) -> dict[str, int]:
     ):
         database.open(for_writing=True)
         try:
-            with database.explained(), database.transaction() as target:
+            with database.explained(), database.transaction(LONG_S) as target:
                 execute(target, BEGIN, (LOCK, WRITING))
                 return _Copy(source, target).run()
         except sqlite3.Error as error:
@@ -64,7 +65,7 @@ def copy_file(path: Path, url: str) -> dict[str, int]:
 class _Copy:
     """One copy, in a transaction of the target."""
 
-    def __init__(self, source: sqlite3.Connection, target: Connection) -> None:
+    def __init__(self, source: sqlite3.Connection, target: DatabaseConnection) -> None:
         self._source = source
         self._target = target
         self._known = self._known_episodes()

@@ -6,19 +6,19 @@ for one transaction.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import psycopg
+from psycopg.abc import RV, PQGen
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import ConnectionPool
 
 from openconductor.errors import ConfigError, JournalError
 from openconductor.store import place_name
-
-Connection = psycopg.Connection[DictRow]
 
 LOCK = 0x4F434A4C  # "OCJL": the first number of our advisory locks
 MIGRATING, WRITING, PRUNING, SETTLING = 1, 2, 3, 4
@@ -29,6 +29,14 @@ BLOCK = 1000
 """Numbers of messages and texts that a process takes at a time."""
 _POOLED = 7  # connections that read; the writer has one more
 _WAIT_S = 10.0  # for a connection
+_CHECK_S = 2.0  # in which the server answers on a connection that nobody uses
+
+ANSWER_S = 25.0
+"""Seconds in which the server answers a statement: longer than it waits for a lock."""
+READING_S = 120.0
+"""Seconds in which it answers a statement that reads much."""
+LONG_S = 3600.0
+"""Seconds in which it answers a statement over a whole store."""
 
 # The server ends the transaction of a client that is gone, whose locks others wait for. It does so
 # before these give up, and before they count as dead.
@@ -69,7 +77,8 @@ CREATE INDEX calls_by_episode ON calls (episode);
 CREATE INDEX calls_by_key ON calls (key) WHERE replayable;
 CREATE INDEX outcomes_by_key ON outcomes (key, number);
 
--- Who writes: the number of its last batch, and until when it counts as alive.
+-- Who writes: the number of its last batch, and until when it counts as alive. That is infinity
+-- until others bury it.
 CREATE TABLE processes (id text PRIMARY KEY, batch bigint NOT NULL, until timestamptz NOT NULL);
 -- The calls that are being made. A crash of the database forgets them.
 CREATE UNLOGGED TABLE claims (key text PRIMARY KEY, owner text NOT NULL);
@@ -122,6 +131,39 @@ _MIGRATIONS = (_TABLES, _ACCOUNTS)
 """The changes of the tables; a database of version n has had the first n."""
 
 
+class DatabaseConnection(psycopg.Connection[DictRow]):
+    """A connection that is given up if the server does not answer.
+
+    A proxy or a network may hold a connection open though nobody answers any more.
+
+    Attributes:
+        limit_s: seconds for the answer to a statement.
+    """
+
+    limit_s: float = ANSWER_S
+
+    def wait(self, gen: PQGen[RV], *arguments: Any, **options: Any) -> RV:
+        """Wait for the end of what psycopg does with the server.
+
+        Raises:
+            psycopg.OperationalError: the server did not answer; the connection is closed.
+        """
+        return super().wait(self._limited(gen), *arguments, **options)
+
+    def _limited(self, steps: PQGen[RV]) -> PQGen[RV]:
+        """Take steps of psycopg, which come several times a second, until the time is over."""
+        end = time.monotonic() + self.limit_s
+        try:
+            wanted = next(steps)
+            while time.monotonic() < end:
+                ready = yield wanted
+                wanted = steps.send(ready)
+        except StopIteration as ended:
+            return ended.value
+        self.pgconn.finish()
+        raise psycopg.OperationalError(f"the server did not answer for {self.limit_s:g} seconds")
+
+
 class Database:
     """The connections of this process to one database: at most eight.
 
@@ -142,17 +184,15 @@ class Database:
             "tcp_user_timeout": 25_000,  # milliseconds
         }
         self._url = url
-        self._pool = cast(
-            "ConnectionPool[Connection]",
-            ConnectionPool(
-                url,
-                kwargs=self._settings,
-                min_size=0,
-                max_size=_POOLED,
-                timeout=_WAIT_S,
-                num_workers=1,
-                open=False,
-            ),
+        self._pool = ConnectionPool(
+            url,
+            connection_class=DatabaseConnection,
+            kwargs=self._settings,
+            min_size=0,
+            max_size=_POOLED,
+            timeout=_WAIT_S,
+            num_workers=1,
+            open=False,
         )
 
     def open(self, *, for_writing: bool) -> None:
@@ -188,7 +228,7 @@ class Database:
             self._read_version(connection)
 
     @contextmanager
-    def _checking(self) -> Generator[Connection]:
+    def _checking(self) -> Generator[DatabaseConnection]:
         """Run the block in a transaction of a new connection."""
         try:
             conninfo_to_dict(self._url)
@@ -198,7 +238,7 @@ class Database:
             execute(connection, f"SELECT {_IDLE}")
             yield connection
 
-    def _read_version(self, connection: Connection) -> int:
+    def _read_version(self, connection: DatabaseConnection) -> int:
         """Return the version of the tables; 0: there are none."""
         query = "SELECT to_regclass(?) IS NOT NULL AS there"
         if not fetch_one(connection, query, ("openconductor_store",))["there"]:
@@ -215,39 +255,61 @@ class Database:
             )
         return version
 
-    def connect(self) -> Connection:
+    def connect(self) -> DatabaseConnection:
         """Return a new connection, which is the caller's.
 
         Raises:
             psycopg.Error: there is no connection.
         """
-        return cast("Connection", psycopg.connect(self._url, **self._settings))
+        return DatabaseConnection.connect(self._url, **self._settings)
 
     def fetch(
-        self, query: str, values: Sequence[object] | Mapping[str, object] = ()
+        self,
+        query: str,
+        values: Sequence[object] | Mapping[str, object] = (),
+        *,
+        limit_s: float | None = None,
     ) -> list[DictRow]:
         """Return the rows of one statement; it is repeated once if the connection was lost.
 
+        Args:
+            query: the statement.
+            values: its arguments.
+            limit_s: seconds for the server's answer; then the connection counts as lost. None: 25.
+
         Raises:
             psycopg.Error: it failed.
         """
         try:
-            with self._pool.connection() as connection:
+            with self._connection(limit_s) as connection:
                 return execute(connection, query, values).fetchall()
         except psycopg.OperationalError:
             self._pool.check()  # after a restart of the database all connections are lost
-            with self._pool.connection() as connection:
+            with self._connection(limit_s) as connection:
                 return execute(connection, query, values).fetchall()
 
     @contextmanager
-    def transaction(self) -> Generator[Connection]:
+    def _connection(self, limit_s: float | None) -> Generator[DatabaseConnection]:
+        """Lend a connection of the pool."""
+        with self._pool.connection() as connection:
+            connection.limit_s = limit_s or ANSWER_S
+            try:
+                yield connection
+            finally:
+                connection.limit_s = _CHECK_S
+
+    @contextmanager
+    def transaction(self, limit_s: float | None = None) -> Generator[DatabaseConnection]:
         """Run the block in a transaction; it is not repeated if the connection was lost.
+
+        Args:
+            limit_s: seconds for the server's answer to each statement. None: 25.
 
         Raises:
             psycopg.Error: it failed.
         """
         try:
-            with self._pool.connection() as connection, connection.transaction():
+            with self._connection(limit_s) as connection, connection.transaction():
                 execute(connection, f"SELECT {TIMEOUTS}")
                 yield connection
         except psycopg.OperationalError:
@@ -274,13 +336,13 @@ def describe(error: psycopg.Error) -> str:
 
 
 def execute(
-    connection: Connection, query: str, values: Sequence[object] | Mapping[str, object] = ()
+    connection: DatabaseConnection, query: str, values: Sequence[object] | Mapping[str, object] = ()
 ) -> psycopg.Cursor[DictRow]:
     """Run a statement with its arguments, marked ``?`` as in SQLite or by name."""
     return connection.execute(query.replace("?", "%s").encode(), values)
 
 
-def fetch_one(connection: Connection, query: str, values: Sequence[object] = ()) -> DictRow:
+def fetch_one(connection: DatabaseConnection, query: str, values: Sequence[object] = ()) -> DictRow:
     """Return the only row of a statement."""
     row = execute(connection, query, values).fetchone()
     assert row is not None, query

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from openconductor.store.overview import EpisodeFilter
-from openconductor.store.postgres.database import Database
+from openconductor.store.postgres.database import READING_S, Database
 from openconductor.store.postgres.lists import lines_query
 from openconductor.store.reader import RowReader, parse_json
 from openconductor.types import Completion
@@ -68,7 +68,7 @@ class PostgresReader(RowReader):
         """Return the rows of a query, with their JSON parsed."""
         with self._explained():
             with self._database.explained():
-                rows = self._database.fetch(query, values)
+                rows = self._database.fetch(query, values, limit_s=READING_S)
             for row in rows:
                 parse_json(row)
             return rows

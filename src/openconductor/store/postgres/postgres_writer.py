@@ -2,6 +2,10 @@
 
 A batch has a number, which is kept in the same transaction. So a batch whose commit was not heard
 of, because the connection was lost, is repeated only if it was not committed.
+
+The number also shows that the process lives. The others bury it, which ends its claims and slices,
+when it has not changed for a lease. They measure that by their own clocks, while their connection
+to the database holds: after an outage everybody has a lease again.
 """
 
 from __future__ import annotations
@@ -23,8 +27,8 @@ from openconductor.store.postgres.database import (
     LOCK,
     TIMEOUTS,
     WRITING,
-    Connection,
     Database,
+    DatabaseConnection,
     describe,
     execute,
 )
@@ -33,13 +37,13 @@ from openconductor.store.serialisation import compact
 from openconductor.store.writer import ADDED, EPISODE_END, REMOVALS, Item, RowBatch, RowBuilder
 
 LEASE_S = 30.0
-"""Seconds for which a process that says nothing counts as alive."""
+"""Seconds for which a process that says nothing counts as alive, at least."""
 _PATIENCE_S = 60.0  # for a database that does not answer
 _PAUSE_S = 0.25  # between two attempts
 _DAY_S = 86_400.0
 
 _ALIVE = """INSERT INTO processes (id, batch, until)
-    VALUES (?, ?, clock_timestamp() + make_interval(secs => ?))
+    VALUES (?, ?, 'infinity')
     ON CONFLICT (id) DO UPDATE SET until = excluded.until, batch = excluded.batch
     WHERE processes.batch < excluded.batch RETURNING batch"""
 # What is acknowledged is on the disk, whatever the server's own setting is. While rows are added,
@@ -47,6 +51,8 @@ _ALIVE = """INSERT INTO processes (id, batch, until)
 BEGIN = f"""SELECT {TIMEOUTS}, set_config('synchronous_commit', 'on', TRUE),
     pg_advisory_xact_lock_shared(?, ?)"""
 """The beginning of a transaction that adds rows; its values are the lock's two numbers."""
+_LIVING = "SELECT id, batch FROM processes WHERE until > clock_timestamp()"
+_BURY = "UPDATE processes SET until = clock_timestamp() WHERE id = ? AND batch = ?"
 _FORGET_DEAD = """DELETE FROM processes
     WHERE until < clock_timestamp() - make_interval(secs => ?)"""
 _RELEASE_DEAD = """DELETE FROM claims WHERE key IN (
@@ -66,7 +72,7 @@ _KEPT_FIRST = frozenset({"episode starts", "whole episodes"})
 
 
 class PostgresWriter:
-    """Writes batches of items, and says that its process is alive.
+    """Writes batches of items, says that its process is alive, and buries the dead ones.
 
     Args:
         database: where to.
@@ -93,7 +99,11 @@ class PostgresWriter:
         self._generation: int | None = None  # of the messages and texts that the builder knows
         self._batch = 0
         self._built: RowBatch | None = None
-        self._connection: Connection | None = None
+        self._connection: DatabaseConnection | None = None
+        self._first_seen: dict[
+            tuple[str, int], float
+        ] = {}  # by process and the number of its batch
+        self._looked = 0.0  # at the processes; both by the monotonic clock
 
     def open(self) -> None:
         """Say that this process is alive, and forget those that died long ago.
@@ -136,13 +146,14 @@ class PostgresWriter:
             self._held.difference_update(self._built.releases)
 
     def chores(self) -> Iterator[float]:
-        """Say again and again that this process is alive; yield when it is due."""
+        """Say that this process is alive and bury the dead, again and again; yield when due."""
         while True:
             yield time.monotonic() + LEASE_S / 3
             try:
                 self._batch += 1
                 self._say_alive()
-            except psycopg.OperationalError:  # the next batch waits for the database
+                self._bury_dead()
+            except psycopg.Error:  # the next batch waits for the database, or tells of it
                 self._disconnect()
 
     def close(self) -> None:
@@ -171,7 +182,7 @@ class PostgresWriter:
                 self._built = self._builder.build(items)
             self._add(connection, self._built)
 
-    def _add(self, connection: Connection, batch: RowBatch) -> None:
+    def _add(self, connection: DatabaseConnection, batch: RowBatch) -> None:
         for kind in ADDED:
             if batch.rows[kind]:
                 add_rows(connection, kind, batch.rows[kind])
@@ -211,9 +222,25 @@ class PostgresWriter:
     # ── the connection ────────────────────────────────────────────────────────────────────────────
     def _say_alive(self) -> psycopg.Cursor[DictRow]:
         """Renew the lease of this process. No row comes if this batch was committed before."""
-        return execute(self._connected(), _ALIVE, (self._owner, self._batch, LEASE_S))
+        return execute(self._connected(), _ALIVE, (self._owner, self._batch))
 
-    def _connected(self) -> Connection:
+    def _bury_dead(self) -> None:
+        """Bury each process whose number has not changed for a lease in which this one listened."""
+        connection = self._connected()
+        rows = execute(connection, _LIVING).fetchall()
+        now = time.monotonic()
+        was_away = now - self._looked > 2 / 3 * LEASE_S  # the database, or this process itself
+        first_seen = {} if was_away else self._first_seen
+        self._looked = now
+        self._first_seen = {}
+        for row in rows:
+            life_sign = (row["id"], row["batch"])
+            since = first_seen.get(life_sign, now)
+            self._first_seen[life_sign] = since
+            if now - since >= LEASE_S:
+                execute(connection, _BURY, life_sign)
+
+    def _connected(self) -> DatabaseConnection:
         if self._connection is None:
             self._connection = self._database.connect()
         return self._connection
@@ -222,9 +249,10 @@ class PostgresWriter:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+            self._first_seen.clear()
 
 
-def add_rows(connection: Connection, kind: str, rows: Sequence[Row]) -> None:
+def add_rows(connection: DatabaseConnection, kind: str, rows: Sequence[Row]) -> None:
     """Add rows of one kind (``ADDED``), in their order."""
     names = tuple(rows[0])
     columns = ", ".join(names)

@@ -15,10 +15,11 @@ from psycopg.errors import LockNotAvailable
 from openconductor.errors import JournalError
 from openconductor.store.postgres.database import (
     LOCK,
+    LONG_S,
     PRUNING,
     WRITING,
-    Connection,
     Database,
+    DatabaseConnection,
     execute,
     fetch_one,
 )
@@ -74,7 +75,7 @@ def prune_database(database: Database, before: float) -> dict[str, int]:
     removed = {"episodes": 0, "calls": 0}
     with database.explained():
         while True:
-            with database.transaction() as connection:
+            with database.transaction(LONG_S) as connection:
                 _become_the_only_one(database, connection)
                 old = [row["id"] for row in execute(connection, _OLD, (before,)).fetchall()]
                 removed["episodes"] += len(old)
@@ -83,7 +84,7 @@ def prune_database(database: Database, before: float) -> dict[str, int]:
                 break
         first = _begin_numbers(database)
         for table, query in (("messages", _UNUSED_MESSAGES), ("texts", _UNUSED_TEXTS)):
-            with database.transaction() as connection:
+            with database.transaction(LONG_S) as connection:
                 _become_the_only_one(database, connection)
                 removed[table] = execute(connection, query, (first,)).rowcount
     return removed
@@ -108,13 +109,13 @@ def _begin_numbers(database: Database) -> int:
     )
 
 
-def _become_the_only_one(database: Database, connection: Connection) -> None:
+def _become_the_only_one(database: Database, connection: DatabaseConnection) -> None:
     query = "SELECT pg_try_advisory_xact_lock(?, ?) AS alone"
     if not fetch_one(connection, query, (LOCK, PRUNING))["alone"]:
         raise JournalError(f"{database.title}: another process removes old episodes now")
 
 
-def _remove_rows(connection: Connection, episodes: list[str]) -> int:
+def _remove_rows(connection: DatabaseConnection, episodes: list[str]) -> int:
     """Remove what belongs to episodes alone; return how many calls that were."""
     execute(connection, "DELETE FROM rounds WHERE episode = ANY(?)", (episodes,))
     execute(connection, "DELETE FROM steps WHERE episode = ANY(?)", (episodes,))
