@@ -219,6 +219,16 @@ def load_toml(path: str | Path, model: type[T], overrides: Sequence[str] = ()) -
             or of the wrong type; an override is not ``key=value``; a value looks like an API key.
     """
     data = read_toml(path)
+    apply_overrides(data, overrides)
+    return validate(data, model, where=str(path))
+
+
+def apply_overrides(data: Table, overrides: Sequence[str]) -> None:
+    """Set the values of overrides (``load_toml``) in a file's tables, in place.
+
+    Raises:
+        ConfigError: one is not ``key=value``, or its value looks like an API key.
+    """
     for override in overrides:
         key, equals, text = override.partition("=")
         parts = [part.strip() for part in key.split(".")]
@@ -228,7 +238,6 @@ def load_toml(path: str | Path, model: type[T], overrides: Sequence[str] = ()) -
             )
         _reject_api_keys({parts[-1]: text.strip()}, "command line")
         _override(data, parts, _toml_value(text.strip()), key)
-    return validate(data, model, where=str(path))
 
 
 def read_toml(path: str | Path) -> Table:

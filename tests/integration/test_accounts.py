@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from decimal import Decimal
 from typing import Any
@@ -12,6 +15,7 @@ import pytest
 from tests.places import DatabasePlace
 from tests.postgres_server import PostgresServer
 
+from integration.test_serving_process import wait_until
 from openconductor.calls.budget import BudgetMeter
 from openconductor.errors import BudgetExceeded, JournalError
 from openconductor.events import Asked, CallEnded
@@ -156,6 +160,12 @@ def test_a_store_that_closes_gives_its_slices_back(stores: list[Any], place: Dat
     assert books(place) == (0, 5, 0, 5)
 
 
+def connect(place: DatabasePlace) -> Any:
+    import psycopg
+
+    return psycopg.connect(place.name)
+
+
 def kill(place: DatabasePlace, store: Any) -> None:
     """Let a store's process count as dead, until it says that it is alive."""
     place.rows(f"UPDATE processes SET until = '-infinity' WHERE id = '{store._owner}'")
@@ -182,6 +192,30 @@ def test_a_dead_replica_is_charged_what_its_calls_cost_and_its_money_comes_back(
     dead.accounts.charge("a", "e1", Decimal("2.5"), closed=True)
     dead.flush()
     assert books(place) == (Decimal("3.5"), 3, Decimal("3.5"), 3)
+
+
+def test_settling_for_a_dead_replica_locks_accounts_in_one_order(
+    stores: list[Any], place: DatabasePlace
+) -> None:
+    dead, alive = stores
+    for account in ("a", "b"):
+        dead.accounts.open(account, Decimal(0))
+    assert dead.accounts.reserve("a", Decimal(10), Decimal(5)).granted == 5
+    dead.accounts.charge("b", "e1", Decimal(1), closed=False)
+    dead.flush()
+    kill(place, dead)
+    with connect(place) as other, ThreadPoolExecutor() as threads:
+        other.execute("SELECT FROM accounts WHERE id = 'a' FOR UPDATE")
+        settling = threads.submit(alive.accounts.settle_dead, lambda _: Decimal(2))
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        wait_until(lambda: place.rows(waiting) == [(1,)])
+        other.execute("SELECT FROM accounts WHERE id = 'b' FOR UPDATE")  # after a, as all do
+        other.commit()
+        settling.result(30)
+    assert place.rows("SELECT id, spent, reserved FROM accounts ORDER BY id") == [
+        ("a", 0, 0),
+        ("b", 2, 0),
+    ]
 
 
 def test_requests_of_a_minute_are_counted_by_all_replicas_together(stores: list[Any]) -> None:
@@ -233,7 +267,7 @@ async def test_a_call_waits_for_what_calls_of_another_replica_may_leave(stores: 
 async def test_the_money_of_a_dead_replica_is_spent_by_another_one(
     stores: list[Any], place: DatabasePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openconductor.serving.shared.purse._SETTLE_S", 0.1)
+    monkeypatch.setattr("openconductor.calls.shared_budget._SETTLE_S", 0.1)
     dead, alive = stores
     table = KeyTable("ann", hash_key("oc-ann"), dollars=Decimal("1.00"), period="total")
     tenant = KeyRing([table], dead).find({"x-api-key": "oc-ann"})
@@ -271,6 +305,26 @@ async def test_a_budget_of_no_dollars_pays_for_what_is_free(stores: list[Any]) -
     tenant = tenant_of(stores[0], dollars=Decimal(0))
     assert await spend(tenant, "e1", cents=0, most=0)
     assert not await spend(tenant, "e2", cents=1, most=1)
+
+
+async def test_a_new_period_is_opened_beside_the_event_loop(
+    stores: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wall = time.time()
+    table = KeyTable("ann", hash_key("oc-ann"), dollars=Decimal("1.00"), period="day")
+    tenant = KeyRing([table], stores[0], clock=lambda: wall).find({"x-api-key": "oc-ann"})
+    assert await spend(tenant, "e1", cents=100, most=100)
+    opening: list[threading.Thread] = []
+    open_account = stores[0].accounts.open
+
+    def note(*values: Any) -> None:
+        opening.append(threading.current_thread())
+        open_account(*values)
+
+    monkeypatch.setattr(stores[0].accounts, "open", note)
+    wall += 86_400
+    assert await spend(tenant, "e2", cents=100, most=100)
+    assert opening and threading.current_thread() not in opening
 
 
 async def test_what_a_key_spent_before_it_had_an_account_counts(stores: list[Any]) -> None:

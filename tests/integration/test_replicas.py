@@ -25,6 +25,7 @@ from integration.counting_server import CountingServer, Turns
 from integration.test_serving_process import find_port, is_ready, wait_until
 from openconductor.config import dump_toml
 from openconductor.serving.key_ring import cost_of, new_key
+from openconductor.serving.shared.replicas import _Replica
 
 KEY, HASH = new_key()
 LIMIT = Decimal(3)
@@ -41,9 +42,9 @@ PRICES = {"input": Decimal("0.000007"), "output": Decimal("0.000077")}
 CLIENTS = 64
 LAUNCH = """
 import sys
-from openconductor.serving.shared import purse
+from openconductor.calls import shared_budget
 from openconductor.store.postgres import postgres_writer
-postgres_writer.LEASE_S, purse._TRUSTED_S, purse._SETTLE_S = 3.0, 1.5, 0.5
+postgres_writer.LEASE_S, shared_budget._TRUSTED_S, shared_budget._SETTLE_S = 3.0, 1.5, 0.5
 from openconductor.cli import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -74,6 +75,7 @@ class Replica:
         path = folder / "serve.toml"
         path.write_text(dump_toml({"port": 0, **config}))
         command = [sys.executable, "-c", LAUNCH, "serve", "--config", str(path)]
+        self.journal: str = config["journal"]
         self.log = folder / "log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stderr=log)
@@ -268,6 +270,19 @@ def test_several_processes_on_a_file_are_refused_with_the_way_out(tmp_path: Path
     refused = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert refused.returncode == 2
     assert "`openconductor store copy` moves a file there" in refused.stderr
+
+
+def test_a_process_takes_no_module_from_the_folder_that_it_is_started_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "typer.py").write_text("raise SystemExit('a file of the folder was run')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["openconductor", "--version"])
+    reading, alive = os.pipe()
+    replica = _Replica(1, (), alive, is_first_start=True)
+    assert replica.process.wait(60) == 0
+    for descriptor in (reading, alive):
+        os.close(descriptor)
 
 
 def children_of(pid: int) -> list[int]:

@@ -206,6 +206,9 @@ class RunBudget(Account):
         """Add what a call used."""
         self.add(tokens=usage.tokens, dollars=usage.dollars)
 
+    def charge_replay(self, usage: Usage) -> None:
+        """Add nothing: who made the call has paid for it."""
+
     async def count_attempt(self) -> None:
         """Count one more attempt at a call.
 
@@ -378,6 +381,23 @@ class Reservation:
         dollars = max(Decimal(0), usage.dollars - inside.dollars)
         for account in self.accounts:
             account.add(tokens=tokens, dollars=dollars)
+        self._tell_above(tokens, dollars)
+
+    def charge_replay(self, usage: Usage) -> None:
+        """Charge a call that a journal answered.
+
+        An account that does not pay for replays is here only if another process made the call
+        meanwhile; it takes back that the call was counted.
+        """
+        for account in self.accounts:
+            if account.pays_for_replays:
+                account.add(tokens=usage.tokens, dollars=usage.dollars)
+            else:
+                account.add(calls=-1)
+        self._tell_above(usage.tokens, usage.dollars)
+
+    def _tell_above(self, tokens: int, dollars: Decimal) -> None:
+        """Reduce the bills of the calls that this one works for by what it used."""
         above = self._above
         while above is not None:
             above._used_inside += Usage(tokens, dollars=dollars)

@@ -362,7 +362,7 @@ class Replay:
         """Charge a replayed call, and send its event."""
         worker = self.worker
         if call.budget is not None:
-            call.budget.charge(completion.usage)
+            call.budget.charge_replay(completion.usage)
         if call.on_event is not None:
             now = asyncio.get_running_loop().time() - call.origin
             record = Call(

@@ -34,12 +34,13 @@ VERBS = {
     "report": "Say whether orchestrating gained anything, with a page and plots.",
     "export": "Write a trained Conductor as a folder that vLLM and transformers serve.",
     "serve": "Serve a Conductor behind the OpenAI and Anthropic APIs.",
+    "keys": "Make, list and revoke API keys while servers run.",
     "store": "Remove what is old from a store.",
     "mcp": "Offer the pool to coding agents as one MCP tool, over stdio.",
     "doctor": "Say what works, and what would install the rest.",
 }
 """The list of ``--help``. The module of a verb holds a function or a Typer of its name."""
-GROUPS = ("gym", "pool", "store", "task")
+GROUPS = ("gym", "keys", "pool", "store", "task")
 """The verbs with commands of their own."""
 SURE = 0.75
 """How like a command of a group a word has to be."""

@@ -57,8 +57,16 @@ from openconductor.serving.serve_config import (
     make_baseline,
     serve_checks,
 )
+from openconductor.serving.shared.key_book import KeyBook, let_in
 from openconductor.serving.shared.replicas import ReplicaPlace, Supervisor, own_place
-from openconductor.store import AccountStore, check_store, database_url, open_store, place_name
+from openconductor.store import (
+    AccountStore,
+    RecordStore,
+    check_store,
+    database_url,
+    open_store,
+    place_name,
+)
 from openconductor.traces import TracesTable, open_traces
 from openconductor.ui.door import LOOPBACK, PREFIX, Door
 
@@ -254,18 +262,23 @@ def _serve(
         )
         config = replace(config, port=listeners[0].getsockname()[1])
         ring = key_ring.KeyRing(config.key, journal)
+        if isinstance(journal, RecordStore):
+            names = [key.name for key in config.key]
+            let_in(ring, KeyBook(journal).announce(names))
         door = _make_door(config, ring, is_demo=is_demo) if config.ui else None
         if place is not None:
             place.end_with_parent()
             place.say_ready()
         if place is None or place.speaks:
-            _introduce(config, pool, [*systems, *direct_names(pool).values()])
+            _introduce(config, pool, [*systems, *direct_names(pool).values()], ring)
         run(config, gateway, ring, listeners, door)
 
 
-def _introduce(config: ServeConfig, pool: oc.WorkerPool, models: Sequence[str]) -> None:
+def _introduce(
+    config: ServeConfig, pool: oc.WorkerPool, models: Sequence[str], ring: key_ring.KeyRing
+) -> None:
     """Print what is served, and what the operator may want to change."""
-    _say_address(config, models)
+    _say_address(config, models, needs_key=not ring.is_open)
     simulated = config.pool == GYM
     hint = pool_file_hint()
     if simulated and hint and not config.run:
@@ -286,7 +299,7 @@ def _make_door(config: ServeConfig, ring: key_ring.KeyRing, *, is_demo: bool) ->
     if is_loopback(config.host):
         names = (urlsplit(origin).hostname for origin in origins)
         hosts = LOOPBACK.union(name for name in names if name)
-    if config.key:
+    if not ring.is_open:
         console.say(f"the page is at {address}; each key sees its own episodes")
         return Door(
             port, hosts=hosts, origins=origins, find_key=lambda headers: ring.find(headers).name
@@ -433,12 +446,12 @@ def _listen(config: ServeConfig) -> list[ListeningSocket]:
         console.fail(message, hint="--port chooses another port, --host another address.")
 
 
-def _say_address(config: ServeConfig, models: Sequence[str]) -> None:
+def _say_address(config: ServeConfig, models: Sequence[str], *, needs_key: bool) -> None:
     """Print the address, an example of a request, and where the calls are kept."""
     url = f"{_address(config)}/v1"
     question = EXAMPLE if config.pool == GYM else QUESTION
     body = f'{{"model": "{models[0]}", "messages": [{{"role": "user", "content": "{question}"}}]}}'
-    header = ' -H "authorization: Bearer $KEY"' if config.key else ""
+    header = ' -H "authorization: Bearer $KEY"' if needs_key else ""
     console.say(f"serving at {url}, until Ctrl-C; models: {', '.join(models)}")
     kept = "every call" if config.content == "full" else "every call, without its texts,"
     console.say(f"{kept} is kept in {place_name(config.journal)}")

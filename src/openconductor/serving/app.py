@@ -49,6 +49,8 @@ from openconductor.serving.key_ring import KeyRing, Tenant
 from openconductor.serving.listening import ListeningSocket, OutOfFiles
 from openconductor.serving.response_pages import JsonPage, ResponsePages
 from openconductor.serving.serve_config import ServeConfig
+from openconductor.serving.shared.key_book import follow
+from openconductor.serving.shared.key_pages import KeyPages
 from openconductor.serving.shared.repeats import RepeatedRequest, Repeats, SentAnswer
 from openconductor.serving.turn import ANSWER
 from openconductor.store import place_name
@@ -352,6 +354,7 @@ def build_app(
         Route("/v1/models", pages.models),
         Route("/v1/models/{name:path}", pages.model),
         *ResponsePages(gateway, keys).routes(),
+        *KeyPages(gateway, keys).routes(),
         Route("/v1/episodes/{identifier}", pages.episode),
         Route("/v1/usage", pages.usage),
         Route("/", pages.home),
@@ -394,7 +397,7 @@ def _page(gateway: Gateway, keys: KeyRing, config: ServeConfig, door: Door) -> M
         from openconductor.ui.door import PREFIX
         from openconductor.ui.site import Site
     asker = None
-    if config.key or config.allow_asking:
+    if config.allow_asking or not keys.is_open:
         asker = PageAsker(gateway, keys)
     name = Path(place_name(config.journal)).name
     site = Site(
@@ -504,20 +507,25 @@ def run(
         proxy_headers=False,
         timeout_graceful_shutdown=int(config.drain_s + _CANCEL_S),
     )
-    asyncio.run(_serve(_Server(settings, gateway, config.drain_s), gateway, listeners))
+    server = _Server(settings, gateway, config.drain_s)
+    asyncio.run(_serve(server, gateway, keys, listeners))
 
 
-async def _serve(server: _Server, gateway: Gateway, listeners: Sequence[ListeningSocket]) -> None:
+async def _serve(
+    server: _Server, gateway: Gateway, keys: KeyRing, listeners: Sequence[ListeningSocket]
+) -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_report)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup has it ignored
         loop.add_signal_handler(signal.SIGHUP, server.handle_exit, signal.SIGHUP, None)
+    following = asyncio.create_task(follow(keys, gateway.store))
     try:
         await server.serve(sockets=list(listeners))
         if server.force_exit:
             gateway.stop()
         await gateway.ended()  # what the page asks has no connection that is waited for
     finally:
+        following.cancel()
         await gateway.pool.aclose()
 
 

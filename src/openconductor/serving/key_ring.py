@@ -9,7 +9,8 @@
   stands still until the clock has caught up, so that no budget is filled twice. The requests of
   earlier processes count from their period on.
 
-Where replicas share a store, they share the money of each key (``purse``).
+Where replicas share a store, they share the money of each key (``purse``). The keys of the config
+stay as they are while a server runs; those in the store come and go (``key_book``).
 
 Not covered: calls that were in flight when a process was killed, and the output of a cancelled call
 where neither its worker nor its request has a token limit.
@@ -31,6 +32,7 @@ from decimal import Decimal
 from functools import partial
 
 from openconductor.calls.options import bound_usage, guess_tokens, least
+from openconductor.calls.shared_budget import Teller
 from openconductor.errors import OpenConductorError
 from openconductor.events import CallEnded
 from openconductor.serving.apis.wire import (
@@ -41,7 +43,7 @@ from openconductor.serving.apis.wire import (
     request_failure,
 )
 from openconductor.serving.serve_config import KeyTable
-from openconductor.serving.shared.purse import Purse, SharedPurse, Teller
+from openconductor.serving.shared.purse import Purse, Purses
 from openconductor.store import SERVED, AccountStore, Store, StoreReader
 from openconductor.types import Call, Usage
 
@@ -206,7 +208,10 @@ class Tenant:
         past: the charges of its earlier requests, from the beginning of the period on.
         clock: seconds since 1970.
         monotonic: seconds that never jump.
-        teller: gets its money, where replicas share it. None: this process has all.
+        purses: hold its money.
+
+    Attributes:
+        key: its table.
     """
 
     def __init__(
@@ -215,10 +220,11 @@ class Tenant:
         past: Iterable[Charge],
         clock: Clock,
         monotonic: Clock,
-        teller: Teller | None = None,
+        purses: Purses,
     ) -> None:
-        self._key = key
-        self._teller = teller
+        self.key = key
+        self._purses = purses
+        self._teller = purses.teller
         self._clock = clock
         self._monotonic = monotonic
         self._recent: deque[float] = deque()  # when the requests of the last minute began
@@ -230,11 +236,11 @@ class Tenant:
     @property
     def name(self) -> str:
         """The key's name; "": the server needs no key."""
-        return self._key.name
+        return self.key.name
 
     def may_ask(self, model: str, worker: str | None = None) -> bool:
         """Return True if the key allows a model, and its worker if it is one worker alone."""
-        key = self._key
+        key = self.key
         if key.models is not None and model not in key.models:
             return False
         return worker is None or key.workers is None or worker in key.workers
@@ -247,10 +253,10 @@ class Tenant:
         """
         limits: dict[str, object] = {}
         for name in LIMITS:
-            own = getattr(self._key, name)
+            own = getattr(self.key, name)
             if own is not None:
                 limits[name] = least(own, getattr(control, name))
-        allowed = self._key.workers
+        allowed = self.key.workers
         if allowed is not None:
             wanted = allowed if control.workers is None else control.workers
             workers = [name for name in allowed if name in wanted]
@@ -271,7 +277,7 @@ class Tenant:
         self._now = max(self._now, self._clock())
         if self._now >= self._purse.end:
             self._purse = self._open_purse()
-        key = self._key
+        key = self.key
         purse = self._purse
         # A budget of 0 still allows calls that are free.
         if key.dollars and purse.spent >= key.dollars:
@@ -295,7 +301,7 @@ class Tenant:
             RequestFailed: the key has had too many requests in the last minute.
             JournalError: the store failed.
         """
-        rpm = self._key.rpm
+        rpm = self.key.rpm
         if rpm is None or self._teller is None:
             return
         after = await asyncio.to_thread(self._teller.accounts.count_request, self.name, rpm)
@@ -304,16 +310,16 @@ class Tenant:
 
     def usage(self) -> Json:
         """Return what the key has spent in its period, and of how much; None: no budget."""
-        key = self._key
+        key = self.key
         page: Json = {"object": "usage", "key": key.name, "spent": None, "limit": None}
         if key.dollars is None:
             return page
         start, end = period_at(max(self._now, self._clock()), key)
-        spent = Decimal(0)
+        spent: Decimal | None = None
         if self._teller is not None:
-            spent = self._teller.accounts.spent(account_of(key, start)) or spent
-        elif end == self._purse.end:
-            spent = self._purse.spent
+            spent = self._teller.accounts.spent(account_of(key, start))
+        if spent is None:
+            spent = self._purse.spent if end == self._purse.end else Decimal(0)
         page |= {"spent": f"{spent:f}", "limit": f"{key.dollars:f}"}
         page["period"] = key.period or "month"
         if end < math.inf:
@@ -329,16 +335,12 @@ class Tenant:
 
     def _open_purse(self) -> Purse:
         """Return the money of the current period, with what earlier processes spent in it."""
-        start, end = period_at(self._now, self._key)
+        start, end = period_at(self._now, self.key)
         spent = sum((dollars for began, dollars in self._past if began >= start), Decimal(0))
         # What began later, because the clock was set back since, counts in its own period too.
         self._past = [charge for charge in self._past if charge[0] >= end]
-        limit = self._key.dollars
-        if limit is None or self._teller is None:
-            return Purse(end, spent, limit)
-        account = account_of(self._key, start)
-        self._teller.accounts.open(account, spent)
-        return SharedPurse(end, account, limit, self._teller)
+        account = account_of(self.key, start)
+        return self._purses.open(self.name, account, end, spent, self.key.dollars)
 
 
 class KeyRing:
@@ -362,24 +364,92 @@ class KeyRing:
         clock: Clock = time.time,
         monotonic: Clock = time.monotonic,
     ) -> None:
-        now = clock()
         teller = None
         if isinstance(store, AccountStore):
             teller = Teller(store.accounts, partial(stored_cost, store))
-        past: defaultdict[str, list[Charge]] = defaultdict(list)
+        self._store = store
+        self._clock = clock
+        self._monotonic = monotonic
+        self._purses = Purses(teller)
+        self._own = self._admit_keys(keys, self.read_past(keys))
+        self._added: dict[str, Tenant] = {}
+        self._tenants = list(self._own.items())
+        self._anyone: Tenant | None = None
+        if not keys:
+            self._anyone = Tenant(KeyTable("", ""), (), clock, monotonic, self._purses)
+
+    @property
+    def is_open(self) -> bool:
+        """True if everybody may ask, because there has never been a key."""
+        return self._anyone is not None
+
+    def read_past(self, keys: Sequence[KeyTable]) -> dict[str, list[Charge]]:
+        """Return the earlier charges of keys, by their names, as far as no account has them.
+
+        Any thread may call it.
+
+        Raises:
+            JournalError: the store cannot be read.
+        """
+        now = self._clock()
+        teller = self._purses.teller
         since: dict[str, float] = {}
         for key in keys:
             start, _ = period_at(now, key)
-            is_open = teller and teller.accounts.spent(account_of(key, start)) is not None
+            account = account_of(key, start)
+            is_open = self._purses.is_open(key.name, account)
+            if teller is not None and not is_open:
+                is_open = teller.accounts.spent(account) is not None
             if key.dollars is not None and not is_open:
                 since[key.name] = start
-        if store is not None and since:
-            for name, began, dollars in past_charges(store, since):
+        past: defaultdict[str, list[Charge]] = defaultdict(list)
+        if self._store is not None and since:
+            for name, began, dollars in past_charges(self._store, since):
                 past[name].append((began, dollars))
-        self._tenants = [
-            (key.hash, Tenant(key, past[key.name], clock, monotonic, teller)) for key in keys
-        ]
-        self._anyone = None if keys else Tenant(KeyTable("", ""), (), clock, monotonic)
+        return past
+
+    def unknown_among(self, added: Sequence[KeyTable]) -> list[KeyTable]:
+        """Return the keys that have not been let in, or have other limits now."""
+        return [key for key in added if not self._has(key)]
+
+    def _has(self, key: KeyTable) -> bool:
+        tenant = self._added.get(key.hash)
+        return tenant is not None and tenant.key == key
+
+    def let_in(
+        self,
+        added: Sequence[KeyTable],
+        past: Mapping[str, Sequence[Charge]],
+        *,
+        is_keyed: bool,
+    ) -> None:
+        """Let in the keys that are in the store now, and none that were before.
+
+        What is under way ends as it began.
+
+        Args:
+            added: their tables. One with the name of a key of the config is left out.
+            past: the earlier charges of those that are new (``read_past``).
+            is_keyed: True if the store has or had a key: then nobody may ask without one any more.
+        """
+        if is_keyed:
+            self._anyone = None
+        own_names = [tenant.name for tenant in self._own.values()]
+        added = [key for key in added if key.name not in own_names]
+        tenants = {key.hash: self._added[key.hash] for key in added if self._has(key)}
+        tenants |= self._admit_keys(self.unknown_among(added), past)
+        self._added = tenants
+        self._tenants = [*self._own.items(), *tenants.items()]
+
+    def _admit_keys(
+        self, keys: Sequence[KeyTable], past: Mapping[str, Sequence[Charge]]
+    ) -> dict[str, Tenant]:
+        """Return the tenants of keys, by the hash of the key."""
+        tenants: dict[str, Tenant] = {}
+        for key in keys:
+            charges = past.get(key.name, ())
+            tenants[key.hash] = Tenant(key, charges, self._clock, self._monotonic, self._purses)
+        return tenants
 
     def named(self, name: str) -> Tenant:
         """Return the tenant of the key of this name; without keys it is everybody's.

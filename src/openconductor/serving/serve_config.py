@@ -51,6 +51,7 @@ class KeyTable:
     Attributes:
         name: names the holder in the journal and in metrics.
         hash: ``sha256:`` and 64 hexadecimal digits (``openconductor serve --new-key`` makes it).
+        admin: whether it may make and revoke keys over HTTP; only a key of the config can.
         models: the models that may be asked.
         workers: the names of the workers that may be asked; the Conductor sees no other.
         dollars: the most that all requests of a period may cost together.
@@ -63,6 +64,7 @@ class KeyTable:
 
     name: Annotated[str, Field(pattern=r"\S")]
     hash: str
+    admin: bool = False
     models: Names | None = None
     workers: Names | None = None
     dollars: Dollars | None = None
@@ -190,7 +192,7 @@ def serve_checks(
     yield "page", partial(_check_asking, config, where)
     for key in config.key:
         name = f"key {key.name!r}"
-        yield name, partial(_check_key, key, pool, systems, f"{where}: {name}")
+        yield name, partial(check_key, key, pool, systems, f"{where}: {name}")
 
 
 def _check_host(config: ServeConfig, where: str) -> None:
@@ -275,9 +277,15 @@ def make_baseline(text: str, config: ServeConfig, pool: WorkerPool, where: str) 
     return workshop.make(spec)
 
 
-def _check_key(
+def check_key(
     key: KeyTable, pool: WorkerPool, systems: Mapping[str, Orchestrator], where: str
 ) -> None:
+    """Check that a server has what a key may ask, and that its calls can be paid for.
+
+    Raises:
+        ConfigError: the hash is invalid; a model or a worker is unknown; a worker without a price
+            has a dollar budget; a period has no budget.
+    """
     if not _HASH.fullmatch(key.hash):  # not shown: it may be the key itself
         raise ConfigError(
             f"{where}: hash: got something else (not shown), expected sha256: and 64 hexadecimal "

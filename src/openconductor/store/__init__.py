@@ -19,6 +19,7 @@ from openconductor.store.journal import Journal
 from openconductor.store.keys import call_key
 from openconductor.store.overview import EpisodeFilter, EpisodeLine, EpisodeOrder, WorkerLine
 from openconductor.store.reader import JournalReader
+from openconductor.store.sqlite.file_records import FileRecords
 from openconductor.store.sqlite.retention import prune_file
 from openconductor.store.store import (
     SERVED,
@@ -33,6 +34,8 @@ from openconductor.store.store import (
     EpisodeOutcome,
     EventSink,
     RecordClaims,
+    RecordReader,
+    RecordStore,
     SharedStore,
     Spending,
     Store,
@@ -61,6 +64,8 @@ __all__ = [
     "Journal",
     "JournalReader",
     "RecordClaims",
+    "RecordReader",
+    "RecordStore",
     "SharedStore",
     "Spending",
     "Store",
@@ -74,6 +79,7 @@ __all__ = [
     "check_store",
     "copy_store",
     "database_url",
+    "open_records",
     "open_store",
     "place_name",
     "prune_store",
@@ -125,6 +131,25 @@ def read_store(place: str | Path) -> StoreReader:
         from openconductor.store.postgres.database import Database
         from openconductor.store.postgres.postgres_reader import PostgresReader
     return PostgresReader(Database(url))
+
+
+@contextmanager
+def open_records(place: str | Path) -> Generator[RecordStore]:
+    """Open a store to change its records, while other processes write it; a new file is created.
+
+    Raises:
+        ConfigError: the place is a URL that names no PostgreSQL database.
+        JournalError: it cannot be opened.
+    """
+    if database_url(place) is not None:
+        with open_store(place) as store:
+            assert isinstance(store, RecordStore)
+            yield store
+        return
+    if not Path(place).exists():
+        Journal(place).close()
+    with FileRecords(place) as records:
+        yield records
 
 
 def prune_store(place: str | Path, before: float) -> dict[str, int]:

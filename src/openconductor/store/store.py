@@ -313,6 +313,26 @@ class RecordReader(Protocol):
         ...
 
 
+RecordChange = Callable[[Mapping[str, Any] | None], Mapping[str, object]]
+"""Returns the new value of a record; it gets the one before, or None if there is none."""
+
+
+@runtime_checkable
+class RecordStore(RecordReader, Protocol):
+    """Keeps records that any process may change, beside the one that writes the store."""
+
+    def change_record(self, key: str, change: RecordChange) -> None:
+        """Replace a record by what ``change`` makes of it, in one step among all processes.
+
+        It holds no content, and is durable when this returns. What ``change`` raises is raised, and
+        the record stays.
+
+        Raises:
+            JournalError: the store cannot be written.
+        """
+        ...
+
+
 class EpisodeReader(Protocol):
     """Reads the episodes that were taken in, and sums over their calls."""
 

@@ -237,7 +237,8 @@ async def _train(run: Path, config: TrainConfig, say: Callable[[str], None]) -> 
     recipe = run.with_suffix(".toml")
     log = run.with_suffix(".log")
     write_whole(recipe, dump_train_config(config))
-    arguments = ["-m", "openconductor", "train", str(recipe), "--out", str(run)]
+    # -P: no module is taken from the folder in which the study was started.
+    arguments = ["-P", "-m", "openconductor", "train", str(recipe), "--out", str(run)]
     if (run / "config.toml").is_file():
         arguments.append("--resume")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import time
@@ -84,6 +85,20 @@ def test_a_run_that_fails_ends_the_study_with_what_it_said(
     folder = f"study folder: {tmp_path / 'study'}"
     assert said == [folder, "seed-1: started", "seed-2: started"], "and seed 2 has been ended"
     assert not (tmp_path / "study" / "study.json").exists()
+
+
+def test_a_training_takes_no_module_from_the_folder_that_its_study_is_started_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "typer.py").write_text("raise SystemExit('a file of the folder was run')")
+    program = tmp_path / "program"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} "$1" "$2" "$3" --version\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "seed-1"
+    asyncio.run(training_study._train(run, TrainConfig.model_validate(RECIPE), lambda _: None))
+    assert re.fullmatch(r"[\w.+]+\n", run.with_suffix(".log").read_text())
 
 
 RECIPE = {

@@ -107,6 +107,9 @@ _RESPONSE_PATH = "/v1/responses/{identifier}"
 _DELETED = {"id": str, "object": "response", "deleted": True}
 _ITEM = {"id": str, "type": str}
 _ITEMS = {"object": "list", "data": [_ITEM], "has_more": (True, False)}
+_KEY = {"object": "key", "name": str, "made": float}
+_KEYS_LIST = {"object": "list", "data": [_KEY]}
+_KEY_PATH = "/v1/keys/{name}"
 _GETS: dict[str, tuple[str, str, object]] = {
     "/v1/models": ("", "the models", {"object": "list", "data": [_MODEL]}),
     "/v1/models/{name}": ("name", "a model", _MODEL),
@@ -114,6 +117,11 @@ _GETS: dict[str, tuple[str, str, object]] = {
     f"{_RESPONSE_PATH}/input_items": ("identifier", "its conversation, as items", _ITEMS),
     "/v1/episodes/{identifier}": ("identifier", "an episode, to the key that made it", _EPISODE),
     "/v1/usage": ("", "what the key has spent of its budget", _USAGE),
+    "/v1/keys": (
+        "",
+        "the keys in the journal, to an admin key",
+        {"object": "list", "data": [_KEY]},
+    ),
     "/health": ("", "requests are accepted", _STATUS),
     "/health/live": ("", "the process runs", _STATUS),
     "/health/ready": ("", "requests are accepted", _STATUS),
@@ -143,6 +151,9 @@ def openapi(apis: Sequence[Api]) -> Json:
         paths[path] = _get(parameter, description, form)
     deletion = _get("identifier", "its texts are removed", _DELETED)
     paths[_RESPONSE_PATH]["delete"] = deletion["get"]
+    paths["/v1/keys"]["post"] = _post_key()
+    revocation = _get("name", "the key, which is refused from now on", _KEY)
+    paths[_KEY_PATH] = {"delete": revocation["get"]}
     metrics = _response("for Prometheus", _TEXT, "text/plain")
     paths["/metrics"] = {"get": {"responses": {"200": metrics}}}
     security: list[Json] = [{name: []} for name in _KEYS]
@@ -172,6 +183,17 @@ def _post(name: str, body: type[Body], schemas: Json, *, streams: bool) -> Json:
         "responses": {"200": answer, "4XX": _FAILURE, "5XX": _FAILURE},
     }
     return {"post": operation}
+
+
+def _post_key() -> Json:
+    """Return the operation that makes a key."""
+    content = {"application/json": {"schema": _schema({"name": str})}}
+    made = _response("the key, which is shown here alone", _schema({**_KEY, "key": str}))
+    return {
+        "operationId": "make_key",
+        "requestBody": {"required": True, "content": content},
+        "responses": {"201": made, "4XX": _FAILURE, "503": _FAILURE},
+    }
 
 
 def _get(parameter: str, description: str, form: object) -> Json:

@@ -90,7 +90,8 @@ class _Replica:
         files = [told, alive, *(socket.fileno() for socket in sockets)]
         place = [number, int(is_first_start), *files]
         self.process = subprocess.Popen(  # noqa: S603 - our own command line
-            [sys.executable, "-m", "openconductor", *sys.argv[1:]],
+            # -P: no module is taken from the folder in which the server was started.
+            [sys.executable, "-P", "-m", "openconductor", *sys.argv[1:]],
             env={**os.environ, _PLACE: ",".join(map(str, place))},
             pass_fds=files,
             start_new_session=True,  # Ctrl-C is for the first process alone

@@ -23,7 +23,10 @@ from openconductor.store.store import Balance
 from openconductor.store.writer import Charge
 
 _OPEN = "INSERT INTO accounts (id, spent) VALUES (?, ?) ON CONFLICT (id) DO NOTHING RETURNING id"
-# A hundredth of what is left, if no more is needed; the last of it whole.
+# A hundredth of what is left, if no more is needed; the last of it whole. Of a limit of $10 with $3
+# spent and $2 reserved, $5 are left: who needs $0.20 gets $0.20, and who needs $0.01 gets $0.05. Of
+# $0.00003 that are left, who needs nothing gets a millionth of a dollar, not a hundredth of those.
+# Who needs more than is left gets no row.
 _RESERVE = """WITH room AS (
         SELECT id, spent, greatest(%(dollars)s, round((%(limit)s - spent - reserved) / 100, 12),
             least(%(limit)s - spent - reserved, 0.000001)) AS granted
@@ -120,7 +123,7 @@ class DatabaseAccounts:
         return rows[0]["spent"] if rows else None
 
     def reserve(self, account: str, limit: Decimal, dollars: Decimal) -> Balance:
-        """Reserve a slice of at least so many dollars; if there is none, ask the others."""
+        """Reserve a slice of at least so many dollars; if there is none, ask others for theirs."""
         values = self._values(account, dollars) | {"limit": limit}
         # It is not repeated if the connection is lost, because it may have been granted. Such a
         # slice is given back by ``keep``.
@@ -190,9 +193,14 @@ def add_charges(connection: DatabaseConnection, charges: Collection[Charge], pro
 
 def give_back_all(connection: DatabaseConnection, process: str) -> None:
     """Give back all slices of a process, in one transaction."""
-    rows = execute(connection, _OF_PROCESS, {"process": process}).fetchall()
-    execute(connection, _LOCK, (sorted(row["account"] for row in rows),))
+    _lock_accounts_of(connection, process)
     execute(connection, _TAKE_BACK, (process,))
+
+
+def _lock_accounts_of(connection: DatabaseConnection, process: str) -> None:
+    """Lock all accounts that a process has a slice or a bill of, in the order of their ids."""
+    rows = execute(connection, _OF_PROCESS, {"process": process}).fetchall()
+    execute(connection, _LOCK, ([row["account"] for row in rows],))
 
 
 def _settle(connection: DatabaseConnection, process: str, cost: Callable[[str], Decimal]) -> None:
@@ -203,6 +211,8 @@ def _settle(connection: DatabaseConnection, process: str, cost: Callable[[str], 
     dead = execute(connection, _DEAD).fetchall()
     if process not in {row["process"] for row in dead}:
         return
+    # Those of slices and of bills at once: in two goes they would be locked in no order.
+    _lock_accounts_of(connection, process)
     query = "SELECT account, episode FROM bills WHERE process = ?"
     charges: list[Charge] = []
     for row in execute(connection, query, (process,)).fetchall():

@@ -21,9 +21,9 @@ from openconductor.errors import ConfigError, JournalError
 from openconductor.store import place_name
 
 LOCK = 0x4F434A4C  # "OCJL": the first number of our advisory locks
-MIGRATING, WRITING, PRUNING, SETTLING = 1, 2, 3, 4
-"""The second number: of who changes the tables, adds rows (shared), removes old ones, or settles
-for dead processes."""
+MIGRATING, WRITING, PRUNING, SETTLING, CHANGING = 1, 2, 3, 4, 5
+"""The second number: of who changes the tables, adds rows (shared), removes old ones, settles for
+dead processes, or changes a record."""
 
 BLOCK = 1000
 """Numbers of messages and texts that a process takes at a time."""

@@ -18,10 +18,11 @@ from openconductor.store.postgres.claims import Claims
 from openconductor.store.postgres.database import Database
 from openconductor.store.postgres.postgres_reader import PostgresReader
 from openconductor.store.postgres.postgres_writer import PostgresWriter
+from openconductor.store.postgres.record_changes import change_database_record
 from openconductor.store.postgres.record_claims import claim_records
 from openconductor.store.postgres.removal import Remover
 from openconductor.store.sink import QueuedSink, check_content
-from openconductor.store.store import ClaimedRecords
+from openconductor.store.store import ClaimedRecords, RecordChange
 from openconductor.store.writer import Release
 from openconductor.types import Completion
 
@@ -101,6 +102,11 @@ class PostgresStore(QueuedSink, PostgresReader):
             self.release(key)
         claimed = [key for key in answer.claimed if key not in late]
         return ClaimedRecords(claimed, answer.kept)
+
+    def change_record(self, key: str, change: RecordChange) -> None:
+        """Replace a record by what ``change`` makes of it, in one step among all processes."""
+        self._check(self._end)
+        change_database_record(self._database, key, change)
 
     def close(self) -> None:
         """Write what is left, and close all connections; closing twice is allowed.

@@ -1,7 +1,8 @@
 """The SQLite file of a journal: its schema, its migrations, and how it is opened and locked.
 
 The file is in WAL mode: one process writes, any number read meanwhile. The writer holds a lock on
-an empty file beside the journal, which the system releases however the process ends.
+an empty file beside the journal, which the system releases however the process ends. Others may
+change single records (``file_records``).
 ``synchronous=FULL``: a commit has reached the disk.
 """
 
@@ -136,6 +137,30 @@ def open_for_reading(path: Path, mode: str = "mode=ro") -> sqlite3.Connection:
         if not failed or mode != "mode=ro" or Path(f"{path}-wal").exists():
             raise
         return open_for_reading(path, "mode=ro&immutable=1")
+
+
+def open_beside(path: Path) -> sqlite3.Connection:
+    """Open a connection that changes single records, beside the file's writer if it has one.
+
+    Raises:
+        JournalError: the file cannot be opened, is not a journal, or has a newer version.
+    """
+    if not path.is_file():
+        raise JournalError(f"journal {path}: no such file")
+    with _opened(path, "opened for writing", "mode=rw") as connection:
+        if _read_version(connection, path) == 0:
+            raise JournalError(f"journal {path}: the file is empty; expected a journal")
+        connection.execute("PRAGMA synchronous = FULL")
+        return connection
+
+
+@contextmanager
+def explained(path: Path) -> Generator[None]:
+    """Turn SQLite's errors into a JournalError."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise JournalError(f"journal {path}: could not be written: {explain(error)}") from error
 
 
 def lock(path: Path) -> sqlite3.Connection:
