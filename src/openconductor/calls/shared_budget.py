@@ -26,7 +26,7 @@ _TRUSTED_S = 15.0  # for which a slice counts as ours since it was last seen: ha
 _CALLS_WAIT_S = 40.0  # for calls that others leave: those of a dead process come after its lease
 
 
-class Reply(Enum):
+class SliceReply(Enum):
     """The answer to a process that wants more of an account."""
 
     GRANTED = auto()
@@ -89,7 +89,7 @@ class Slice:
         """What is reserved in the store, and for no call."""
         return self._granted - self._used - self._budget.reserved[self.name]
 
-    async def ask(self, needed: Decimal) -> Reply:
+    async def ask(self, needed: Decimal) -> SliceReply:
         """Ask for room for a call, or wait a while for what others may leave.
 
         Raises:
@@ -97,17 +97,17 @@ class Slice:
         """
         async with self._asking:
             if self.has_room(needed):  # it came while somebody else asked
-                return Reply.GRANTED
+                return SliceReply.GRANTED
             balance = await self._reserve(max(Decimal(0), needed - self._idle))
             if balance.granted:
-                return Reply.GRANTED
+                return SliceReply.GRANTED
             await self._give_back()  # or two processes would keep what each of them needs
             left = self.limit - balance.spent
             if left <= 0 or left < needed:
-                return Reply.REFUSED
+                return SliceReply.REFUSED
             await self._teller.settle_dead()
             await asyncio.sleep(_POLL_S)
-            return Reply.NOT_YET
+            return SliceReply.NOT_YET
 
     async def _reserve(self, lacking: Decimal) -> Balance:
         began = time.monotonic()
@@ -180,12 +180,12 @@ class SharedBudget(RunBudget):
             asking = asyncio.create_task(lacking.ask(lacking.needed_for(most)))
             asking.add_done_callback(_take_note)
             reply = await asyncio.shield(asking)
-            if reply is Reply.REFUSED:
+            if reply is SliceReply.REFUSED:
                 return
             # A call counts from its beginning, so those under way leave nothing: what is waited for
             # is what others have reserved for later. One of theirs may wait for an answer of ours.
             is_late = time.monotonic() - began > _CALLS_WAIT_S
-            if reply is Reply.NOT_YET and lacking.name == "calls" and is_late:
+            if reply is SliceReply.NOT_YET and lacking.name == "calls" and is_late:
                 return
 
     def _find_lacking(self, most: Usage) -> Slice | None:
@@ -221,7 +221,7 @@ class SharedBudget(RunBudget):
         return self.exceeded(limit)
 
 
-def _take_note(asking: asyncio.Task[Reply]) -> None:
+def _take_note(asking: asyncio.Task[SliceReply]) -> None:
     """Look at an error, which asyncio reports if who asked has left."""
     if not asking.cancelled():
         asking.exception()
