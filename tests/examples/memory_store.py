@@ -110,6 +110,9 @@ class MemoryStore:
         values = {record.key: record.value for record in self._records}
         return values.get(key)
 
+    def find_history(self, key: str) -> Sequence[Mapping[str, Any]]:
+        return [record.value for record in self._records if record.key == key]
+
     def records(self, *, history: bool = False) -> Iterator[StoredRecord]:
         last = {record.key: record for record in self._records}
         for record in self._records:

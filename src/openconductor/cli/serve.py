@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import sys
-import webbrowser
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -36,7 +35,7 @@ from openconductor.cli.options import (
     spread,
 )
 from openconductor.cli.runs import require_evaluation
-from openconductor.cli.view import open_door
+from openconductor.cli.view import open_browser, open_door
 from openconductor.config import dump_toml, load_toml, needing
 from openconductor.evaluation.dry_run import check_keys, check_pool
 from openconductor.evaluation.eval_config import CONDUCTOR, GYM, find_planner
@@ -307,7 +306,7 @@ def _make_door(config: ServeConfig, ring: key_ring.KeyRing, *, is_demo: bool) ->
     if not is_demo:
         return open_door(port, address, key="", hosts=hosts, origins=origins)
     door = open_door(port, address, key=None, hosts=hosts)
-    webbrowser.open(f"{address}#token={door.new_token(None)}")
+    open_browser(f"{address}#token={door.new_token(None)}")
     return door
 
 

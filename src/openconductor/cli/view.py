@@ -6,6 +6,9 @@ so a server or an evaluation may write to it meanwhile.
 
 from __future__ import annotations
 
+import atexit
+import html
+import tempfile
 import webbrowser
 from collections.abc import Collection
 from contextlib import suppress
@@ -61,7 +64,7 @@ def view(
         address = f"http://{HOST}:{used}{PREFIX}{page}"
         door = open_door(used, address, key=None)
         if open_it:
-            webbrowser.open(f"{address}#token={door.new_token(None)}")
+            open_browser(f"{address}#token={door.new_token(None)}")
         name = place_name(place)
         console.say(f"{name} is only read; Ctrl-C ends this")
         server: uvicorn.Server
@@ -111,6 +114,19 @@ def open_door(
     door = Door(port, hosts=hosts, origins=origins, on_entered=say_next)
     say_link()
     return door
+
+
+def open_browser(link: str) -> None:
+    """Open a link in the browser by a file that leads to it.
+
+    Everybody on this machine sees a browser's command line, but only the user may read the file. It
+    is removed when this process ends.
+    """
+    with tempfile.NamedTemporaryFile("w", suffix=".html", delete=False) as file:
+        file.write(f'<meta http-equiv="refresh" content="0; url={html.escape(link)}">')
+    path = Path(file.name)
+    atexit.register(path.unlink, missing_ok=True)
+    webbrowser.open(path.as_uri())
 
 
 def journal_of(journal: str | None) -> str | Path:

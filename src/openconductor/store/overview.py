@@ -78,7 +78,8 @@ class EpisodeLine:
         calls: attempts at calls that have ended.
         key: the name of the key that it was served to; None: it was not served.
         model: the model that the client asked for.
-        is_stopped: True if it was served and cut off, so that it will never end.
+        is_stopped: True if it was cut off and will never end: its request is over, or the process
+            that wrote it is gone.
     """
 
     id: str

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from decimal import Decimal
 from itertools import chain
 from pathlib import Path
@@ -31,7 +31,7 @@ from openconductor.store.overview import (
     worker_lines,
 )
 from openconductor.store.serialisation import load
-from openconductor.store.sqlite.sqlite_file import explain, open_for_reading
+from openconductor.store.sqlite.sqlite_file import explain, locked_since, open_for_reading
 from openconductor.store.store import (
     LATEST_CALLS,
     EpisodeOutcome,
@@ -115,6 +115,13 @@ class RowReader(ABC):
         """Return the query for ``lines``, with its arguments by name, and the filter's values."""
 
     @abstractmethod
+    def _written_since(self) -> float:
+        """Return since when the store has a writer, in seconds since 1970; infinity: it has none.
+
+        What has not ended and began before was cut off.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """Release what is held; reading later raises JournalError."""
 
@@ -147,6 +154,11 @@ class RowReader(ABC):
         query = "SELECT record FROM outcomes WHERE key = ? ORDER BY number DESC LIMIT 1"
         rows = self._rows(query, (key,))
         return rows[0]["record"] if rows else None
+
+    def find_history(self, key: str) -> list[Mapping[str, Any]]:
+        """Return all values of this key, the last one last."""
+        query = "SELECT record FROM outcomes WHERE key = ? ORDER BY number"
+        return [row["record"] for row in self._rows(query, (key,))]
 
     def records(self, *, history: bool = False) -> Iterator[StoredRecord]:
         """Return the last record of each key, in the order of writing; with ``history`` all."""
@@ -205,7 +217,11 @@ class RowReader(ABC):
         query, values = self._lines_query(chosen or EpisodeFilter())
         rows = self._rows(query, {**values, "offset": offset, "limit": limit})
         with self._explained():
-            return [read_line(row) for row in rows]
+            lines = [read_line(row) for row in rows]
+        if all(line.state != "running" for line in lines):
+            return lines
+        since = self._written_since()
+        return [_stopped(line) if (line.started or 0.0) < since else line for line in lines]
 
     def workers(self, *, latest: int = LATEST_CALLS) -> list[WorkerLine]:
         """Return a line for each worker that the latest calls were made of."""
@@ -394,6 +410,9 @@ class JournalReader(RowReader):
                 parse_json(row)
             return rows
 
+    def _written_since(self) -> float:
+        return locked_since(self.path)
+
     def _episodes_query(self) -> str:
         has_turns = self._rows("SELECT 1 FROM sqlite_master WHERE name = 'whole_messages'")
         return _EPISODES.format(_IN_TURNS if has_turns else "")
@@ -403,6 +422,10 @@ class JournalReader(RowReader):
             "SELECT name FROM sqlite_master UNION SELECT name FROM pragma_table_info('episodes')"
         )
         return lines_query(chosen, tables=[row["name"] for row in named])
+
+
+def _stopped(line: EpisodeLine) -> EpisodeLine:
+    return replace(line, is_stopped=line.outcome == "unfinished")
 
 
 def parse_json(row: dict[str, Any]) -> None:

@@ -308,6 +308,10 @@ class RecordReader(Protocol):
         """Return the last value of this key. None: unknown."""
         ...
 
+    def find_history(self, key: str) -> Sequence[Mapping[str, Any]]:
+        """Return all values of this key, the last one last."""
+        ...
+
     def records(self, *, history: bool = False) -> Iterator[StoredRecord]:
         """Return the last record of each key, in the order of writing; with ``history`` all."""
         ...

@@ -22,13 +22,17 @@ def dollars_label(usage: Usage) -> str:
 
 
 def price_label(dollars: Decimal | None) -> str:
-    """Return US dollars; "unknown": None."""
+    """Return US dollars; "unknown": None.
+
+    >>> price_label(Decimal("0.9999998")), price_label(Decimal("0.5")), price_label(Decimal(1200))
+    ('$1.00', '$0.5', '$1,200.00')
+    """
     if dollars is None:
         return "unknown"
     amount = float(dollars)
     if not amount:
         return "$0"
-    if amount >= 1:
+    if round(amount, 6) >= 1:
         return f"${amount:,.2f}"
     if amount >= 0.000001:
         return f"${amount:.6f}".rstrip("0")

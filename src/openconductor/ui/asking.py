@@ -27,20 +27,24 @@ FORM_BYTES = 9 * QUESTION_LIMIT + 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class AskPages:
-    """Takes questions.
+class SpendingPages:
+    """Pages that take forms which spend.
 
     Attributes:
-        asker: answers them.
+        asker: answers.
         entrance: knows who asks.
-        episodes: finds the episodes that questions go on from.
-        links: keeps which one went on from which.
+        episodes: finds the episodes that are asked again, or that questions go on from.
+        links: keeps which episode was made from which.
     """
 
     asker: Asker
     entrance: Entrance
     episodes: EpisodePages
     links: Links
+
+
+class AskPages(SpendingPages):
+    """Takes questions."""
 
     def form(self, request: Request, visitor: Visitor) -> Page:
         """Show the box, filled in as the address says."""
@@ -65,7 +69,7 @@ class AskPages:
     def _follows(self, form: Form, visitor: Visitor) -> StoredEpisode | None:
         """Return the episode that a question goes on from."""
         identifier = form.get("follows", "")
-        return self.episodes.find(identifier, visitor)[1] if identifier else None
+        return self.episodes.find_episode(identifier, visitor)[1] if identifier else None
 
     async def ask(self, request: Request) -> Response:
         """Take a question, and lead to its episode, which fills in while it runs."""
@@ -87,7 +91,7 @@ class AskPages:
         visitor = self.entrance.visitor(request)
         await self.entrance.spending_form(request)
         identifier = request.path_params["identifier"]
-        line, _ = await asyncio.to_thread(self.episodes.find, identifier, visitor)
+        line, _ = await asyncio.to_thread(self.episodes.find_episode, identifier, visitor)
         self.asker.stop(visitor.key, line.id)
         return RedirectResponse(f"{PREFIX}/episodes/{line.id}", 303)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import cast
 
@@ -12,12 +11,10 @@ from starlette.responses import RedirectResponse, Response
 
 from openconductor.store import EpisodeLine, StoredEpisode
 from openconductor.types import Access, Budget
-from openconductor.ui.asker import Asker, EditedStep, EpisodeChange, Quote, results_of
-from openconductor.ui.asking import FORM_BYTES, read_dollars
+from openconductor.ui.asker import EditedStep, EpisodeChange, Quote, results_of
+from openconductor.ui.asking import FORM_BYTES, SpendingPages, read_dollars
 from openconductor.ui.door import PREFIX, Visitor
-from openconductor.ui.entrance import Entrance, Form
-from openconductor.ui.episodes import EpisodePages
-from openconductor.ui.links import Links
+from openconductor.ui.entrance import Form
 from openconductor.ui.pages import as_shown
 from openconductor.ui.parts import rounds_of
 from openconductor.ui.replies import Page, PageProblem
@@ -25,21 +22,8 @@ from openconductor.ui.replies import Page, PageProblem
 _SET_ANEW = {"do", "form_token", "dollars", "calls"}  # fields, by the page of the price
 
 
-@dataclass(frozen=True, slots=True)
-class AgainPages:
-    """Plays rounds again, with other steps, and plans anew.
-
-    Attributes:
-        asker: answers.
-        entrance: knows who asks.
-        episodes: finds the episodes.
-        links: keeps which episode was made from which.
-    """
-
-    asker: Asker
-    entrance: Entrance
-    episodes: EpisodePages
-    links: Links
+class AgainPages(SpendingPages):
+    """Plays rounds again, with other steps, and plans anew."""
 
     def form(self, request: Request, visitor: Visitor) -> Page:
         """Show the steps of a round, to be edited; ``?part=0-2`` chooses a round and a step."""
@@ -82,7 +66,7 @@ class AgainPages:
         return RedirectResponse(f"{PREFIX}/episodes/{later}", 303)
 
     def _find(self, request: Request, visitor: Visitor) -> tuple[EpisodeLine, StoredEpisode]:
-        line, stored = self.episodes.find(request.path_params["identifier"], visitor)
+        line, stored = self.episodes.find_episode(request.path_params["identifier"], visitor)
         if not stored.question:
             raise PageProblem(409, "The texts of this episode are not kept, so it cannot be asked.")
         return line, stored
@@ -90,13 +74,13 @@ class AgainPages:
 
 def _price_page(stored: StoredEpisode, quote: Quote, form: Form) -> Page:
     """Return the page that says what a change costs, and asks for its budget."""
-    known = [price.about for price in quote.prices if price.about is not None]
+    likely = [price.about for price in quote.prices if price.about is not None]
     values = {
         "episode": stored,
         "change": quote.change,
         "costs": quote.prices,
-        "about": sum(known, Decimal(0)),
-        "is_known": len(known) == len(quote.prices),
+        "about": sum(likely, Decimal(0)),
+        "is_known": len(likely) == len(quote.prices),
         "budget": quote.budget,
         "fields": [pair for pair in form.multi_items() if pair[0] not in _SET_ANEW],
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from hashlib import sha256
 from typing import NamedTuple
@@ -13,10 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from openconductor.errors import JournalError
+from openconductor.ui.door import Visitor
 from openconductor.ui.replies import PageProblem
 
 _STREAM_S = 600.0  # a stream of changes ends then, and the browser opens another one
-_MOST_STREAMS = 200
+_MOST_STREAMS = 200  # of a key
 
 log = logging.getLogger("openconductor.ui")
 
@@ -42,26 +44,29 @@ class Changes:
 
     def __init__(self, stopping: Callable[[], bool]) -> None:
         self._stopping = stopping
-        self._open = 0
+        self._open = Counter[Visitor]()
 
-    def stream(self, request: Request, look: Callable[[], PageState], poll_s: float) -> Response:
+    def stream(
+        self, request: Request, visitor: Visitor, look: Callable[[], PageState], poll_s: float
+    ) -> Response:
         """Answer with the changes since the version that the request has ``seen``.
 
         Args:
             request: the page's.
+            visitor: looks at the page.
             look: reads the state, in a thread.
             poll_s: seconds between two readings.
         """
-        if self._open >= _MOST_STREAMS:
+        if self._open[visitor] >= _MOST_STREAMS:
             raise PageProblem(503, "Too many pages are open; reload this one to see changes.")
-        changes = self._tell(look, poll_s, request.query_params.get("seen", ""))
+        changes = self._tell(visitor, look, poll_s, request.query_params.get("seen", ""))
         return StreamingResponse(changes, media_type="text/event-stream")
 
     async def _tell(
-        self, look: Callable[[], PageState], poll_s: float, seen: str
+        self, visitor: Visitor, look: Callable[[], PageState], poll_s: float, seen: str
     ) -> AsyncIterator[str]:
         ends = time.monotonic() + _STREAM_S
-        self._open += 1
+        self._open[visitor] += 1
         try:
             yield ": a message is a change of the page\n\n"
             while time.monotonic() < ends and not self._stopping():
@@ -76,7 +81,7 @@ class Changes:
         except JournalError as error:  # the answer has begun, so it can only end
             log.warning("a page is told of no more changes: %s", error)
         finally:
-            self._open -= 1
+            self._open[visitor] -= 1
 
 
 def version_of(shown: object) -> str:

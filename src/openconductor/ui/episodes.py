@@ -49,7 +49,7 @@ _MOST_MESSAGES = 60  # of a call that are shown on a page
 _MOST_TURNS = 20  # before the last one; the latest
 
 
-class _Found(NamedTuple):
+class _Located(NamedTuple):
     """An episode, and the journal of the run that has it; None: the page's own store has it."""
 
     line: EpisodeLine
@@ -112,45 +112,46 @@ class EpisodePages:
 
     async def list_changes(self, request: Request) -> Response:
         """Tell of changes of the list."""
-        listing = read_listing(request.query_params, self.entrance.visitor(request).key)
+        visitor = self.entrance.visitor(request)
+        listing = read_listing(request.query_params, visitor.key)
 
         def look() -> PageState:
             lines = self.store.lines(listing.chosen, offset=listing.offset, limit=PAGE)
             return PageState(version_of(lines))
 
-        return self.changes.stream(request, look, LIST_POLL_S)
+        return self.changes.stream(request, visitor, look, LIST_POLL_S)
 
     # ── one episode ───────────────────────────────────────────────────────────────────────────────
-    def find(self, identifier: str, visitor: Visitor) -> tuple[EpisodeLine, StoredEpisode]:
+    def find_episode(self, identifier: str, visitor: Visitor) -> tuple[EpisodeLine, StoredEpisode]:
         """Return an episode that a visitor may see.
 
         Raises:
             PageProblem: there is none.
         """
-        found = self._look_up(identifier, visitor)
-        return found.line, found.stored
+        located = self._locate(identifier, visitor)
+        return located.line, located.stored
 
-    def _look_up(self, identifier: str, visitor: Visitor) -> _Found:
+    def _locate(self, identifier: str, visitor: Visitor) -> _Located:
         """Return an episode and its place: the store, else the journal of a run.
 
         Raises:
             PageProblem: there is none that the visitor may see.
         """
         chosen = EpisodeFilter(identifier=identifier, key=visitor.key)
-        found = _read(self.store, chosen, None)
-        if found is not None:
-            return found
+        located = _find_in(self.store, chosen, None)
+        if located is not None:
+            return located
         chosen = EpisodeFilter(identifier=identifier)  # nobody is served the episodes of a run
         for journal in () if visitor.key else self.journals():
             with suppress(JournalError), read_store(journal) as store:
-                found = _read(store, chosen, journal)
-            if found is not None:
-                return found
+                located = _find_in(store, chosen, journal)
+            if located is not None:
+                return located
         raise PageProblem(404, "There is no such episode, or it is another key's.")
 
     def episode(self, request: Request, visitor: Visitor) -> Page:
         """Show one episode."""
-        line, stored = self.find(request.path_params["identifier"], visitor)
+        line, stored = self.find_episode(request.path_params["identifier"], visitor)
         kin = self.links.of(line.id, visitor)
         values = self._values(line, stored, request)
         values |= {"kin": kin, "earlier": _earlier_turns(stored), "can_go_on": can_go_on(stored)}
@@ -197,20 +198,22 @@ class EpisodePages:
         """Tell of changes of one episode, until it has ended."""
         visitor = self.entrance.visitor(request)
         identifier = request.path_params["identifier"]
-        found = await asyncio.to_thread(self._look_up, identifier, visitor)
+        located = await asyncio.to_thread(self._locate, identifier, visitor)
         chosen = EpisodeFilter(identifier=identifier)  # the visitor may see it
 
         def look() -> PageState:
-            place = nullcontext(self.store) if found.journal is None else read_store(found.journal)
-            with place as store:
+            opened = nullcontext(self.store)
+            if located.journal is not None:
+                opened = read_store(located.journal)
+            with opened as store:
                 lines = store.lines(chosen, limit=1)
             return PageState(version_of(lines), all(line.state != "running" for line in lines))
 
-        return self.changes.stream(request, look, EPISODE_POLL_S)
+        return self.changes.stream(request, visitor, look, EPISODE_POLL_S)
 
     def part(self, request: Request, visitor: Visitor) -> Page:
         """Show one part of an episode: exactly what was sent, and what came back."""
-        line, stored = self.find(request.path_params["identifier"], visitor)
+        line, stored = self.find_episode(request.path_params["identifier"], visitor)
         rounds = rounds_of(stored, is_stopped=line.is_stopped)
         parts = [part for played in rounds for part in played.parts]
         keys = [part.key for part in parts]
@@ -240,17 +243,17 @@ class EpisodePages:
         return Response(text, headers={"content-disposition": name}, media_type="text/html")
 
     def _exported(self, request: Request, visitor: Visitor) -> str:
-        line, stored = self.find(request.path_params["identifier"], visitor)
+        line, stored = self.find_episode(request.path_params["identifier"], visitor)
         style, digest = style_and_hash()
         values = self._values(line, stored, request, whole=True)
         return render("exported", title=_title(line), style=style, digest=digest, **values)
 
     def compare(self, request: Request, visitor: Visitor) -> Page:
         """Show two episodes side by side."""
-        identifiers = request.query_params.getlist("id")[:2]
-        found = [self.find(identifier, visitor) for identifier in identifiers]
+        identifiers = request.query_params.getlist("id")
+        episodes = [self.find_episode(identifier, visitor) for identifier in identifiers[:2]]
         sides: list[dict[str, object]] = []
-        for line, stored in found:
+        for line, stored in episodes:
             rounds = rounds_of(stored, is_stopped=line.is_stopped)
             sides.append(
                 {
@@ -265,20 +268,22 @@ class EpisodePages:
         def data() -> object:
             forms = [
                 {**line_json(line), **episode_json(stored, stored.workers)}
-                for line, stored in found
+                for line, stored in episodes
             ]
             return {"episodes": forms}
 
-        texts = sum(count_texts(rounds_of(stored)) for _, stored in found)
-        values = {"sides": sides, "cut": Texts(texts)}
+        texts = sum(count_texts(rounds_of(stored)) for _, stored in episodes)
+        values = {"sides": sides, "cut": Texts(texts), "marked": len(identifiers)}
         return Page("compare", "Two episodes side by side", values, data)
 
 
-def _read(store: StoreReader, chosen: EpisodeFilter, journal: str | Path | None) -> _Found | None:
+def _find_in(
+    store: StoreReader, chosen: EpisodeFilter, journal: str | Path | None
+) -> _Located | None:
     """Return the episode of an id; None: the store has none that may be seen."""
     lines = store.lines(chosen, limit=1)
     stored = store.episode(lines[0].id) if lines else None
-    return None if stored is None else _Found(lines[0], stored, journal)
+    return None if stored is None else _Located(lines[0], stored, journal)
 
 
 def can_go_on(stored: StoredEpisode) -> bool:

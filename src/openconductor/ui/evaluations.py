@@ -9,12 +9,15 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from openconductor.errors import ConfigError
+from openconductor.evaluation.eval_config import ALONE
 from openconductor.report.runs.numbers_reader import Numbers, NumbersReader
 from openconductor.report.runs.run_folders import RunFolder
 from openconductor.store import read_store
 from openconductor.ui.changes import Changes, PageState
+from openconductor.ui.charts import draw_plane
 from openconductor.ui.door import PREFIX, Visitor
 from openconductor.ui.entrance import Entrance
+from openconductor.ui.pages import colour_class
 from openconductor.ui.replies import Page, PageProblem, read_page
 from openconductor.ui.runs import Runs
 
@@ -43,19 +46,25 @@ class EvaluationPages:
 
     def evaluation(self, request: Request, visitor: Visitor) -> Page:
         """Show an evaluation: verdict, tables, accuracy against cost, shares by task."""
-        run = self._runs.asked(request, visitor)
+        run = self._runs.named(request, visitor)
         numbers = self.numbers(run)
-        values = {"run": run, "numbers": numbers, "version": self._state(run).version}
+        version = self._state(run).version
+        values: dict[str, object] = {"run": run, "numbers": numbers, "version": version}
+        if numbers is not None:
+            looks = looks_of(numbers)
+            plane = numbers["plane"]
+            drawn = None if isinstance(plane, str) else draw_plane(plane, looks)
+            values["plane"] = drawn
         return Page("evaluation", f"Evaluation {run.name}", values, lambda: numbers)
 
     def questions(self, request: Request, visitor: Visitor) -> Page:
         """Show who was right where."""
-        run = self._runs.asked(request, visitor)
+        run = self._runs.named(request, visitor)
         numbers = self.numbers(run)
         if numbers is None:
             return self.evaluation(request, visitor)
         show = request.query_params.get("show", "all")
-        found = [
+        chosen = [
             (place, question)
             for place, question in enumerate(numbers["questions"])
             if show in question["tags"]
@@ -63,14 +72,20 @@ class EvaluationPages:
         page = read_page(request)
         marks = len(numbers["systems"]) * numbers["table"]["repeats"]
         size = max(1, MARKS // marks)
-        shown = found[(page - 1) * size : page * size]
+        shown = chosen[(page - 1) * size : page * size]
         data = {"systems": numbers["systems"], "questions": shown, "page": page, "show": show}
-        values = dict(data, run=run, found=len(found), more=len(found) > page * size)
+        values = dict(
+            data,
+            run=run,
+            looks=looks_of(numbers),
+            count=len(chosen),
+            more=len(chosen) > page * size,
+        )
         return Page("questions", f"Who was right where: {run.name}", values, lambda: data)
 
     def answer(self, request: Request) -> Response:
         """Lead to the episode of an answer: question, system and repeat, by their places."""
-        run = self._runs.asked(request, self._entrance.visitor(request))
+        run = self._runs.named(request, self._entrance.visitor(request))
         numbers = self.numbers(run)
         places = request.path_params
         if numbers is not None and places["question"] < len(numbers["questions"]):
@@ -88,10 +103,10 @@ class EvaluationPages:
         visitor = self._entrance.visitor(request)
 
         def look() -> PageState:
-            return self._state(self._runs.asked(request, visitor))
+            return self._state(self._runs.named(request, visitor))
 
         look()  # a problem is answered before the stream begins
-        return self._changes.stream(request, look, POLL_S)
+        return self._changes.stream(request, visitor, look, POLL_S)
 
     def _state(self, run: RunFolder) -> PageState:
         """Return the state of a run's page; that of an evaluation changes with its numbers."""
@@ -116,3 +131,12 @@ class EvaluationPages:
             return None
         except ConfigError as error:
             raise PageProblem(500, str(error)) from error
+
+
+def looks_of(numbers: Numbers) -> dict[str, str]:
+    """Return the style class of each system: a worker's, the Conductor's, or that of others."""
+    looks = dict.fromkeys(numbers["systems"], "other")
+    looks[numbers["ours"]] = colour_class(None)
+    for ordinal, worker in enumerate(numbers["workers"]):
+        looks[ALONE + worker] = colour_class(ordinal)
+    return looks

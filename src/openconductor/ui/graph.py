@@ -1,27 +1,48 @@
 """The workflow of an episode as a graph: steps are nodes, access is edges, rounds are lanes.
 
-A step's column is the length of the longest chain of steps that it sees, so the layout is
-arithmetic. Lanes stand below each other. A graph grows to the right, or downwards on a narrow
-screen.
+On a wide screen a graph grows to the right: a step's column is the length of the longest chain of
+steps that it sees, and the columns share the width. An upright graph has a row for each part, so
+that it fits a narrow screen. Lanes stand below each other. The layout is arithmetic.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from openconductor.measures import direct_access
 from openconductor.types import Step, Workflow
 from openconductor.ui.parts import Part, RoundParts
 
-NODE_HEIGHT = 66
-_MARGIN = 8
-_LETTER = 7  # about the width of a letter of a lane's title
-_HEAD = 30  # the height of a lane's title
-_ARC = 26  # how far an edge passes beside the nodes that it skips
+NODE_HEIGHT = 82
 
-Point = tuple[float, float]
+_MARGIN = 8
+_INSET = 2 * _MARGIN  # from the edge of a drawing to its nodes
+_HEAD = 30  # the height of a lane's title
+_WIDTH = 1128  # of a graph on a wide screen, unless a round has more columns than fit
+_MIN_GAP, _SPREAD = 28, 14  # between columns, and between the nodes of a column
+_NODE_WIDTHS = (156, 280)  # the least and the most, on a wide screen
+_ARC = 26  # how far an edge passes below the nodes that it skips
+_UPRIGHT_WIDTH, _UPRIGHT_NODE, _UPRIGHT_GAP = 328, 252, 26
+_LEFT, _RIGHT = 20, 40  # the room beside the nodes of an upright graph, for its arcs
+
+EdgeKind = Literal["access", "implied", "plan"]
+"""What an edge says.
+
+- access: the target sees the answer of the source.
+- implied: so it does, and that follows from other edges or is of an earlier round.
+- plan: the source planned the target, which waits for no other step.
+"""
+
+
+class Point(NamedTuple):
+    """A place in a drawing, in pixels."""
+
+    x: float
+    y: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +56,22 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """An arrow from a step to one that sees it.
+    """An arrow between two parts.
 
     Attributes:
         source, target: the keys of the parts.
+        kind: what it says.
         path: the curve, as SVG has it.
-        implied: True if the target sees the source through another step, too.
+        end: where its head is.
+        angle: of its head, in degrees from pointing right.
     """
 
     source: str
     target: str
+    kind: EdgeKind
     path: str
-    implied: bool
+    end: Point
+    angle: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,163 +85,168 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A drawing: sizes in pixels, the most letters of a lane's title, and everything in it."""
+    """A drawing: sizes in pixels, and everything in it."""
 
     width: int
     height: int
     node_width: int
-    upright: bool
-    most_letters: int
     lanes: tuple[Lane, ...]
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """The sizes of a graph.
-
-    Attributes:
-        upright: True if it grows downwards.
-        width: of a node.
-        gap: between columns, where the arrows are.
-        spread: between the nodes of a column.
-        most_letters: of a lane's title.
-    """
-
-    upright: bool
-    width: int
-    gap: int
-    spread: int
-    most_letters: int
-
-
-_WIDE = _Look(upright=False, width=184, gap=44, spread=14, most_letters=90)
-_NARROW = _Look(upright=True, width=154, gap=30, spread=10, most_letters=34)
-
-
 def draw_graph(rounds: Sequence[RoundParts], *, upright: bool = False) -> Graph:
     """Lay out the graph of an episode's rounds."""
-    look = _NARROW if upright else _WIDE
+    layout = _Upright() if upright else _Wide(rounds)
     lanes: list[Lane] = []
     nodes: dict[str, Node] = {}
     edges: list[Edge] = []
     top = _MARGIN
     for played in rounds:
-        placed = _place_nodes(played, look, top + _HEAD)
-        bottom = max((node.y + NODE_HEIGHT for node in placed), default=top + _HEAD)
-        end = max((node.x + look.width for node in placed), default=0) if upright else bottom
-        workflow = Workflow(tuple(Step(0, "", part.sees) for part in played.steps))
-        direct = direct_access(workflow)
+        placed = layout.place(played, top + _HEAD)
         nodes |= {node.part.key: node for node in placed}
-        depths = _depths(played.steps)
+        bottom = max((node.y + NODE_HEIGHT for node in placed), default=top + _HEAD)
         skips = False
-        for index, part in enumerate(played.steps):
-            for seen in part.sees:
-                source = nodes[played.steps[seen].key]
-                span = depths[index] - depths[seen]
-                skips = skips or span > 1
-                path = _curve(source, nodes[part.key], look, span, end)
-                edges.append(Edge(source.part.key, part.key, path, seen not in direct[index]))
-            if part.sees_answer is not None:
-                answering = rounds[part.sees_answer].steps[-1]
-                path = _down(nodes[answering.key], nodes[part.key], look)
-                edges.append(Edge(answering.key, part.key, path, implied=True))
+        for source, target, kind in _links_of(played, rounds):
+            span = layout.span(nodes[source], nodes[target])
+            skips = skips or span > 1
+            curve = layout.curve(nodes[source], nodes[target], span, bottom, kind)
+            edges.append(Edge(source, target, kind, *_write_curve(*curve)))
         if skips and not upright:
             bottom += _ARC
         lanes.append(Lane(played.title, top, bottom - top + _MARGIN))
         top = bottom + 2 * _MARGIN
-    right = max((node.x + look.width for node in nodes.values()), default=look.width)
-    longest = max((len(lane.title) for lane in lanes), default=0)
-    right = max(right, _LETTER * min(longest, look.most_letters))
-    if upright:
-        right += _ARC
     return Graph(
-        width=right + 2 * _MARGIN,
+        width=layout.width,
         height=top,
-        node_width=look.width,
-        upright=upright,
-        most_letters=look.most_letters,
+        node_width=layout.node_width,
         lanes=tuple(lanes),
         nodes=tuple(nodes.values()),
         edges=tuple(edges),
     )
 
 
-def _depths(steps: Sequence[Part]) -> list[int]:
-    """Return for each step the length of the longest chain of steps that it sees."""
-    depths: list[int] = []
-    for part in steps:
-        depths.append(1 + max((depths[seen] for seen in part.sees), default=-1))
-    return depths
+def _links_of(
+    played: RoundParts, rounds: Sequence[RoundParts]
+) -> Iterator[tuple[str, str, EdgeKind]]:
+    """Yield the edges that end in a round: the keys of both parts, and the kind."""
+    workflow = Workflow(tuple(Step(0, "", part.sees) for part in played.steps))
+    direct = direct_access(workflow)
+    for index, part in enumerate(played.steps):
+        if played.planning is not None and not part.sees:
+            yield played.planning.key, part.key, "plan"
+        for seen in part.sees:
+            kind: EdgeKind = "access" if seen in direct[index] else "implied"
+            yield played.steps[seen].key, part.key, kind
+        if part.sees_answer is not None:
+            yield rounds[part.sees_answer].steps[-1].key, part.key, "implied"
 
 
-def _place_nodes(played: RoundParts, look: _Look, top: int) -> list[Node]:
-    """Return the nodes of a lane: the planning first, then a column for each depth."""
-    depths = _depths(played.steps)
-    columns = list(depths)
-    if played.planning is not None:
-        columns = [0, *(depth + 1 for depth in depths)]
-    sizes = Counter(columns)
-    most = max(sizes.values(), default=1)
-    filled = Counter[int]()
-    nodes: list[Node] = []
-    for part, column in zip(played.parts, columns, strict=True):
-        # A column with fewer nodes than the largest one is centred.
-        row = filled[column] + (most - sizes[column]) / 2
-        filled[column] += 1
-        if look.upright:
-            x = row * (look.width + look.spread)
-            y = column * (NODE_HEIGHT + look.gap)
-        else:
-            x = column * (look.width + look.gap)
-            y = row * (NODE_HEIGHT + look.spread)
-        nodes.append(Node(part, round(x) + 2 * _MARGIN, round(y) + top))
-    return nodes
+def _columns(played: RoundParts) -> list[int]:
+    """Return the column of each part: the planning first, then the depths of the steps."""
+    columns: list[int] = []
+    first = 0 if played.planning is None else 1
+    for part in played.steps:
+        columns.append(max((columns[seen] + 1 for seen in part.sees), default=first))
+    return columns if played.planning is None else [0, *columns]
 
 
-def _curve(source: Node, target: Node, look: _Look, span: int, edge: int) -> str:
-    """Return the curve of an edge; one that skips columns passes beside all nodes of its lane.
+Curve = tuple[Point, Point, Point, Point]
+"""The start, the two points that pull, and the end."""
+
+
+class _Wide:
+    """The layout of a graph that grows to the right.
 
     Args:
-        source: the node that is seen.
-        target: the node that sees it.
-        look: the sizes.
-        span: how many columns further the target is.
-        edge: where the nodes of the lane end, below or, in an upright graph, at the right.
+        rounds: all rounds, which share their columns.
     """
-    if look.upright and span > 1:
-        start = (source.x + 0.8 * look.width, source.y + NODE_HEIGHT)
-        end = (target.x + 0.8 * look.width, target.y)
-        side = _beyond(edge, start[0])
-        return _bezier(start, (side, start[1] + 16), (side, end[1] - 16), end)
-    if look.upright:
-        return _down(source, target, look)
-    if span > 1:
-        start = (source.x + look.width, source.y + 0.8 * NODE_HEIGHT)
-        end = (target.x, target.y + 0.8 * NODE_HEIGHT)
-        low = _beyond(edge, start[1])
-        return _bezier(start, (start[0] + 16, low), (end[0] - 16, low), end)
-    start = (source.x + look.width, source.y + NODE_HEIGHT / 2)
-    end = (target.x, target.y + NODE_HEIGHT / 2)
-    middle = (start[0] + end[0]) / 2
-    return _bezier(start, (middle, start[1]), (middle, end[1]), end)
+
+    def __init__(self, rounds: Sequence[RoundParts]) -> None:
+        count = 1 + max((column for played in rounds for column in _columns(played)), default=0)
+        least, most = _NODE_WIDTHS
+        needed = count * least + (count - 1) * _MIN_GAP + 2 * _INSET
+        self.width = max(_WIDTH, needed)
+        room = self.width - 2 * _INSET
+        self.node_width = min(most, (room - (count - 1) * 2 * _MIN_GAP) // count)
+        self.node_width = max(least, self.node_width)
+        self._pitch = (room - self.node_width) / max(1, count - 1)
+
+    def place(self, played: RoundParts, top: int) -> list[Node]:
+        """Return the nodes of a lane; a column with fewer ones than the largest is centred."""
+        columns = _columns(played)
+        sizes = Counter(columns)
+        most = max(sizes.values(), default=1)
+        filled = Counter[int]()
+        nodes: list[Node] = []
+        for part, column in zip(played.parts, columns, strict=True):
+            row = filled[column] + (most - sizes[column]) / 2
+            filled[column] += 1
+            x = _INSET + round(column * self._pitch)
+            y = top + round(row * (NODE_HEIGHT + _SPREAD))
+            nodes.append(Node(part, x, y))
+        return nodes
+
+    def span(self, source: Node, target: Node) -> int:
+        """Return how many columns further the target is; 0: it is in another round."""
+        if source.part.round != target.part.round:
+            return 0
+        return round((target.x - source.x) / self._pitch)
+
+    def curve(self, source: Node, target: Node, span: int, bottom: int, _kind: EdgeKind) -> Curve:
+        """Return the curve of an edge; one that skips columns passes below its lane's nodes."""
+        if span == 0:
+            return _down(source, target, self.node_width)
+        height = 0.8 if span > 1 else 0.5
+        start = Point(source.x + self.node_width, source.y + height * NODE_HEIGHT)
+        end = Point(target.x, target.y + height * NODE_HEIGHT)
+        if span == 1:
+            middle = (start.x + end.x) / 2
+            return start, Point(middle, start.y), Point(middle, end.y), end
+        # A curve goes three quarters of the way to the points that pull it.
+        low = bottom + _ARC + (bottom - start.y) / 3
+        return start, Point(start.x + 16, low), Point(end.x - 16, low), end
 
 
-def _beyond(edge: int, start: float) -> float:
-    """Return where to pull a curve so that it passes an edge: it goes three quarters of the way."""
-    return edge + _ARC + (edge - start) / 3
+class _Upright:
+    """The layout of a graph with a row for each part; edges that skip rows are arcs beside them."""
+
+    width = _UPRIGHT_WIDTH
+    node_width = _UPRIGHT_NODE
+
+    def place(self, played: RoundParts, top: int) -> list[Node]:
+        """Return the nodes of a lane."""
+        pitch = NODE_HEIGHT + _UPRIGHT_GAP
+        x = _INSET + _LEFT
+        return [Node(part, x, top + row * pitch) for row, part in enumerate(played.parts)]
+
+    def span(self, source: Node, target: Node) -> int:
+        """Return about how many rows further the target is."""
+        return (target.y - source.y) // (NODE_HEIGHT + _UPRIGHT_GAP)
+
+    def curve(self, source: Node, target: Node, span: int, _bottom: int, kind: EdgeKind) -> Curve:
+        """Return the curve of an edge: straight down, or an arc; a plan's are at the left."""
+        if span == 1:
+            return _down(source, target, self.node_width)
+        low, high = source.y + 0.7 * NODE_HEIGHT, target.y + 0.3 * NODE_HEIGHT
+        if kind == "plan":
+            edge, side = source.x, source.x - _LEFT
+        else:
+            edge = source.x + self.node_width
+            side = edge + min(_RIGHT, 12 + 8 * span)
+        return Point(edge, low), Point(side, low), Point(side, high), Point(edge, high)
 
 
-def _down(source: Node, target: Node, look: _Look) -> str:
+def _down(source: Node, target: Node, node_width: int) -> Curve:
     """Return a curve from the bottom of a node to the top of another."""
-    start = (source.x + look.width / 2, source.y + NODE_HEIGHT)
-    end = (target.x + look.width / 2, target.y)
-    middle = (start[1] + end[1]) / 2
-    return _bezier(start, (start[0], middle), (end[0], middle), end)
+    start = Point(source.x + node_width / 2, source.y + NODE_HEIGHT)
+    end = Point(target.x + node_width / 2, target.y)
+    middle = (start.y + end.y) / 2
+    return start, Point(start.x, middle), Point(end.x, middle), end
 
 
-def _bezier(start: Point, first: Point, second: Point, end: Point) -> str:
-    begin = f"M{start[0]:g} {start[1]:g}"
-    points = ", ".join(f"{x:g} {y:g}" for x, y in (first, second, end))
-    return f"{begin} C{points}"
+def _write_curve(start: Point, first: Point, second: Point, end: Point) -> tuple[str, Point, int]:
+    """Return the path of a curve, its end, and the angle at which it comes there."""
+    pulls = ", ".join(f"{point.x:g} {point.y:g}" for point in (first, second, end))
+    angle = math.degrees(math.atan2(end.y - second.y, end.x - second.x))
+    return f"M{start.x:g} {start.y:g} C{pulls}", end, round(angle)

@@ -1,16 +1,18 @@
-"""Links between episodes: which one was asked again, or went on, as which."""
+"""Links between episodes: which one was asked again, or went on, as which.
+
+Each link is two records of its own, so that several processes may write links of one episode.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from openconductor.store import EpisodeFilter, EpisodeLine, StoreReader
 from openconductor.ui.door import Visitor
 
 AGAIN = "again/"
-"""Prefix of the key of an episode's record of links; its id follows."""
+"""Prefix of the key of an episode's links, of which each is a value; its id follows."""
 
 _MOST = 20  # links that a page shows; the latest
 
@@ -48,27 +50,27 @@ class Links:
     def __init__(self, store: StoreReader, keep: Keep | None) -> None:
         self._store = store
         self._keep = keep
-        self._writing = asyncio.Lock()
 
     def of(self, identifier: str, visitor: Visitor) -> Kin:
         """Return the links of an episode, as far as the visitor may see the others."""
-        record = self._record(identifier)
-        made_from = self._find(record["of"], visitor) if record["of"] else None
-        others = [self._find(entry, visitor) for entry in reversed(record["again"][-_MOST:])]
-        return Kin(made_from, tuple(link for link in others if link is not None))
+        made_from: EpisodeLink | None = None
+        made_into: list[EpisodeLink] = []
+        records = self._store.find_history(f"{AGAIN}{identifier}")
+        # What an episode was made from is its first record; it may have been made into many.
+        for record in [*records[:1], *records[1:][-_MOST:]]:
+            link = self._find(record, visitor)
+            if link is not None and record["is_earlier"]:
+                made_from = link
+            elif link is not None:
+                made_into.append(link)
+        return Kin(made_from, tuple(reversed(made_into)))
 
     async def add(self, earlier: str, later: str, change: str) -> None:
         """Link an episode with the one that it was made from."""
         assert self._keep is not None
-        async with self._writing:
-            record = await asyncio.to_thread(self._record, earlier)
-            again = [*record["again"], {"id": later, "change": change}]
-            await self._keep(f"{AGAIN}{earlier}", {**record, "again": again})
-            made_from = {"id": earlier, "change": change}
-            await self._keep(f"{AGAIN}{later}", {"of": made_from, "again": []})
-
-    def _record(self, identifier: str) -> Mapping[str, Any]:
-        return self._store.find_record(f"{AGAIN}{identifier}") or {"of": None, "again": []}
+        for episode, other in ((later, earlier), (earlier, later)):
+            link = {"id": other, "change": change, "is_earlier": other == earlier}
+            await self._keep(f"{AGAIN}{episode}", link)
 
     def _find(self, entry: Mapping[str, str], visitor: Visitor) -> EpisodeLink | None:
         chosen = EpisodeFilter(identifier=entry["id"], key=visitor.key)

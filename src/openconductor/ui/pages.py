@@ -7,7 +7,6 @@ stays below 200 kB whatever was said; the exported file holds them whole.
 from __future__ import annotations
 
 import functools
-import math
 import re
 from base64 import b64encode
 from collections.abc import Iterable
@@ -16,6 +15,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from openconductor.ui import amounts
 from openconductor.ui.door import PREFIX
@@ -29,11 +29,12 @@ POLICY = (
 )
 """The content security policy of every page: nothing from elsewhere, nothing inline."""
 COLOURS = 8
-"""The colours of workers, by ordinal; the ninth worker has the first one's."""
+"""The colours of workers, by ordinal; further workers are hollow, and known by their names."""
 
 _TEXTS = 90_000  # bytes of all cut texts of a page
 _LEAST = 300  # bytes that each of them may have
 _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # no HTML may hold them
+_COMMAND = re.compile(": (openconductor .+)$")
 _STATIC = {
     "icon.svg": "image/svg+xml",
     "script.js": "text/javascript",
@@ -50,8 +51,6 @@ class Excerpt(NamedTuple):
 
 def excerpt(text: str, most: int) -> Excerpt:
     """Return the beginning of a text that takes at most ``most`` bytes of a page."""
-    from markupsafe import escape
-
     kept = text[:most]
     while len(str(escape(kept)).encode("utf-8", "replace")) > most:
         kept = kept[: len(kept) // 2]
@@ -97,7 +96,7 @@ def as_shown(text: str) -> str:
 
 def colour_class(ordinal: int | None) -> str:
     """Return the style class of a worker; that of the planner is ``conductor``."""
-    return "conductor" if ordinal is None else f"w{ordinal % COLOURS}"
+    return "conductor" if ordinal is None else f"w{min(ordinal, COLOURS)}"
 
 
 def clipped(text: str, most: int) -> str:
@@ -139,6 +138,16 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def prose(line: str) -> Markup:
+    """Return a line of a report as pages write it: percent signs close up, its command is code.
+
+    >>> prose("81 % <b>. To serve it: openconductor serve --from runs/a")
+    Markup('81% &lt;b&gt;. To serve it: <code>openconductor serve --from runs/a</code>')
+    """
+    escaped = str(escape(line.replace(" %", "%")))
+    return Markup(_COMMAND.sub(r": <code>\1</code>", escaped))  # noqa: S704 - it is escaped
+
+
 _FILTERS: dict[str, Any] = {
     "dollars": amounts.dollars_label,
     "price": amounts.price_label,
@@ -149,7 +158,7 @@ _FILTERS: dict[str, Any] = {
     "clipped": clipped,
     "form": _form,
     "sentence": _sentence,
-    "log10": math.log10,
+    "prose": prose,
 }
 
 _GLOBALS: dict[str, Any] = {"prefix": PREFIX, "address": _address, "node_height": NODE_HEIGHT}

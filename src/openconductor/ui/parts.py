@@ -86,6 +86,16 @@ class Part:
         return str(self.round) if self.step is None else f"{self.round}-{self.step}"
 
     @property
+    def place(self) -> str:
+        """The round, from 1, and the step, from 0: ``1.0``; of a planning the round alone."""
+        return f"{self.round + 1}" if self.step is None else f"{self.round + 1}.{self.step}"
+
+    @property
+    def label(self) -> str:
+        """The place and the name, as drawings show them."""
+        return f"{self.place} {self.name}"
+
+    @property
     def title(self) -> str:
         """The part in words; rounds are counted from 1, steps from 0, as plans count them."""
         if self.step is None:

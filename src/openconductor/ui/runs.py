@@ -46,7 +46,7 @@ class Runs:
                 return run
         raise PageProblem(404, f"There is no {kind} {name!r} here.")
 
-    def asked(self, request: Request, visitor: Visitor) -> RunFolder:
+    def named(self, request: Request, visitor: Visitor) -> RunFolder:
         """Return the run that the address of a request names.
 
         Raises:
@@ -58,9 +58,9 @@ class Runs:
     def page(self, _request: Request, visitor: Visitor) -> Page:
         """Show all runs, the latest first."""
         check_may_see_runs(visitor)
-        found = find_runs(self.root)
-        shown = found[:MOST_LISTED]
-        values = {"root": self.root, "runs": shown, "all": len(found)}
+        runs = find_runs(self.root)
+        shown = runs[:MOST_LISTED]
+        values = {"root": self.root, "runs": shown, "all": len(runs)}
         return Page("runs", "Runs", values, lambda: {"runs": plain(shown)})
 
 

@@ -63,7 +63,7 @@ class TrainingPages:
 
     def training(self, request: Request, visitor: Visitor) -> Page:
         """Show the curves of a training."""
-        run = self._runs.asked(request, visitor)
+        run = self._runs.named(request, visitor)
         course = read_training(run)
         curve = course.curve
         page = read_page(request)
@@ -102,7 +102,7 @@ class TrainingPages:
 
     def iteration(self, request: Request, visitor: Visitor) -> Page:
         """Show the rollouts of an iteration, group by group."""
-        run = self._runs.asked(request, visitor)
+        run = self._runs.named(request, visitor)
         curve = read_training(run).curve
         number: int = request.path_params["number"]
         if number >= len(curve):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -146,7 +147,10 @@ def test_the_demo_opens_a_page_of_what_it_did_where_one_may_ask(run, tmp_path, m
     listeners[0].close()
     assert (config.journal, config.allow_asking) == ("runs/demo/journal.sqlite", True)
     assert gateway.example
-    link, _, token = opened[0].partition("#token=")
+    assert "token" not in opened[0], "everybody sees the command line of a browser"
+    file = Path(opened[0].removeprefix("file://"))
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    link, _, token = file.read_text().partition("url=")[2].partition('"')[0].partition("#token=")
     assert link == f"http://127.0.0.1:{config.port}/ui/episodes"
     cookies = {door.cookie: door.exchange(token=token)}
     assert door.visitor({}, cookies) == Visitor(None), "everything is shown"

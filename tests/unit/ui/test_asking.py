@@ -15,7 +15,7 @@ import openconductor as oc
 from openconductor.events import Asked
 from openconductor.serving.key_ring import hash_key
 from openconductor.serving.serve_config import KeyTable
-from openconductor.store import Journal
+from openconductor.store import Journal, open_store
 from openconductor.testing import Scripted
 from openconductor.types import Completion, Usage
 
@@ -330,6 +330,23 @@ async def test_a_later_round_is_played_again_with_the_answer_before_it(store) ->
     assert before["rounds"][0]["steps"][3]["response"] in sent
 
 
+async def test_on_postgresql_a_question_is_asked_goes_on_and_is_asked_again(postgres) -> None:
+    cast = Cast()
+    with open_store(postgres.new_place()) as store:
+        async with asked(store, cast.pool, cast.systems) as visit:
+            first = await visit.ended(await visit.post("/ask", text="?", model="conductor"))
+            further = await visit.post("/ask", text="And?", model="conductor", follows=first)
+            second = await visit.ended(further)
+            called = cast.called
+            fields = {"round": "0", "do": "ask", "calls": "5", "worker-1": "carl"}
+            third = await visit.ended(await visit.post(f"/episodes/{first}/again", **fields))
+            before = await visit.episode(first)
+            page = await visit.client.get("/ui/episodes")
+    assert [link["id"] for link in before["made_into"]] == [third, second]
+    assert cast.called == {**called, "anna": called["anna"] + 1, "carl": called["carl"] + 1}
+    assert "running" not in Markup(page.text).text
+
+
 async def test_without_a_known_price_the_budget_limits_the_calls(store) -> None:
     cast = Cast(price=None)
     async with asked(store, cast.pool, cast.systems) as visit:
@@ -497,7 +514,7 @@ async def test_a_link_to_an_episode_of_another_key_is_not_shown(store) -> None:
         own = await visit.ended(await visit.post("/ask", text="?", model="conductor"))
         await visit.enter(key="oc-kim")
         theirs = await visit.ended(await visit.post("/ask", text="?", model="conductor"))
-        record = {"of": None, "again": [{"id": theirs, "change": "planned anew"}]}
+        record = {"id": theirs, "change": "planned anew", "is_earlier": False}
         store.put_record(f"again/{own}", record, texts=False)
         store.flush()
         await visit.enter(key="oc-ann")

@@ -98,6 +98,8 @@ def test_the_nodes_and_edges_of_a_graph_are_those_of_the_episode(flows, upright)
         for index, step in enumerate(flow):
             expected.append((number, index, WORKERS[step.worker]))
             edges |= {(f"{number}-{seen}", f"{number}-{index}") for seen in flow.visible(index)}
+            if not flow.visible(index):
+                edges.add((f"{number}", f"{number}-{index}"))
             if number and step.access == "all":
                 last = len(flows[number - 1]) - 1
                 edges.add((f"{number - 1}-{last}", f"{number}-{index}"))
@@ -127,8 +129,35 @@ def test_the_critical_path_has_no_gap_and_ends_with_the_round(flow: Workflow) ->
 
 def test_an_edge_that_follows_from_others_is_marked() -> None:
     graph = draw_graph(read_rounds(episode_of(FLOW), WORKERS))
-    implied = {(edge.source, edge.target) for edge in graph.edges if edge.implied}
-    assert implied == {("0-0", "0-3")}
+    by_kind = {
+        kind: {(edge.source, edge.target) for edge in graph.edges if edge.kind == kind}
+        for kind in ("implied", "plan")
+    }
+    assert by_kind == {"implied": {("0-0", "0-3")}, "plan": {("0", "0-0")}}
+
+
+@pytest.mark.parametrize("upright", [False, True])
+def test_an_arrow_ends_at_the_side_of_the_node_that_it_points_into(upright: bool) -> None:
+    graph = draw_graph(read_rounds(episode_of(FLOW, REVISION), WORKERS), upright=upright)
+    nodes = {node.part.key: node for node in graph.nodes}
+    for edge in graph.edges:
+        node = nodes[edge.target]
+        x, y = edge.end.x - node.x, edge.end.y - node.y
+        if edge.angle == 90:
+            assert (x, y) == (graph.node_width / 2, 0), edge
+        else:
+            assert x == (graph.node_width if abs(edge.angle) > 90 else 0), edge
+            assert 0 < y < NODE_HEIGHT, edge
+        assert edge.path.endswith(f"{edge.end.x:g} {edge.end.y:g}")
+
+
+@pytest.mark.parametrize("steps", [1, 3, 5])
+def test_a_graph_fills_a_wide_screen_and_fits_a_narrow_one(steps: int) -> None:
+    chain = Workflow([Step(0, "Do.", [place - 1] if place else []) for place in range(steps)])
+    rounds = read_rounds(episode_of(chain), WORKERS)
+    wide, narrow = draw_graph(rounds), draw_graph(rounds, upright=True)
+    assert max(node.x for node in wide.nodes) + wide.node_width > 0.95 * wide.width
+    assert (wide.width, narrow.width) == (1128, 328)
 
 
 def test_a_bar_shows_when_a_part_ran_and_what_share_of_the_dearest_it_cost() -> None:

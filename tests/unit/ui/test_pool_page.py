@@ -63,7 +63,7 @@ async def test_a_server_shows_health_cards_and_the_spending_of_its_keys(store, t
     async with visited(store, **options) as visit:
         page = Markup((await visit.client.get("/ui/pool")).text)
         data = (await visit.client.get("/ui/pool.json")).json()
-    for words in ("healthy", "law 90%", "1.5 s an answer", "ann", "$1.5000", "$2", "75 %", "kim"):
+    for words in ("healthy", "law 90%", "1.5 s an answer", "ann", "$1.5000", "$2", "75%", "kim"):
         assert words in page.text
     assert "not in the pool" in page.text  # bert and carl were called, and are gone
     assert data["healthy"] == {"anna": True}

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import csv
 import io
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import httpx
 import pytest
 from episodes_of import FLOW, HOSTILE, ask, fill, live, pool
 from sites import Markup, visited
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from tests.places import Place
 
 from openconductor.errors import JournalError
-from openconductor.store import EpisodeLine, Journal, Store
+from openconductor.events import Asked
+from openconductor.store import EpisodeLine, Journal, Store, read_store
 from openconductor.types import Message
 from openconductor.ui import changes
+from openconductor.ui.door import Visitor
 from openconductor.ui.episode_list import read_listing
+from openconductor.ui.links import Links
+from openconductor.ui.pages import colour_class
+from openconductor.ui.replies import PageProblem
 from openconductor.ui.runs import Runs
 
 LIMIT = 200_000  # bytes of a page
@@ -265,6 +275,98 @@ def test_an_age_that_is_no_number_is_no_filter(since: str) -> None:
     listing = read_listing({"since": since}, None)
     assert listing.chosen.since is None
     assert listing.problems[0].startswith(f"since: got {since!r}")
+
+
+async def test_the_streams_of_one_key_keep_no_other_key_out(monkeypatch) -> None:
+    monkeypatch.setattr(changes, "_MOST_STREAMS", 1)
+    streams = changes.Changes(lambda: False)
+
+    def follow(key: str) -> AsyncGenerator[str]:
+        request = Request({"type": "http", "query_string": b"", "headers": []})
+        state = changes.PageState("1")
+        answer = streams.stream(request, Visitor(key), lambda: state, 60.0)
+        return cast("AsyncGenerator[str]", cast("StreamingResponse", answer).body_iterator)
+
+    first = follow("ann")
+    await anext(first)
+    with pytest.raises(PageProblem, match="Too many pages"):
+        follow("ann")
+    await anext(follow("kim"))
+    await first.aclose()
+    await anext(follow("ann"))
+
+
+async def test_an_episode_whose_writer_is_gone_is_stopped_and_not_running(place: Place) -> None:
+    async def state() -> str:
+        with place.read() as store:
+            async with visited(store) as visit:
+                (line,) = store.lines()
+                page = await visit.client.get("/ui/episodes/e1")
+                assert f">{line.state}</span>" in page.text
+                assert ("data-live" in page.text) == (line.state == "running")
+        return line.state
+
+    with place.open() as journal:
+        next(live(journal))
+        assert await state() == "running"
+    assert await state() == "stopped"
+
+
+def test_an_episode_that_began_before_the_writer_is_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    with Journal(path) as journal:
+        journal(Asked("before", 0, 0.0, "?"))
+    with Journal(path) as journal, read_store(path) as reader:
+        journal(Asked("now", 0, 0.0, "?"))
+        journal.flush()
+        for store in (journal, reader):
+            states = {line.id: line.state for line in store.lines()}
+            assert states == {"before": "stopped", "now": "running"}
+
+
+@pytest.mark.parametrize("others", [0, 1, 2])
+async def test_links_that_several_processes_write_are_all_kept(place: Place, others: int) -> None:
+    with place.open() as store:
+        first, *later = [await ask(store, f"{number}?") for number in range(2 + others)]
+        store.flush()
+
+        async def keep(name: str, record: Mapping[str, object]) -> None:
+            await asyncio.sleep(0)
+            store.put_record(name, record, texts=False)
+            await store.wait_durable()
+
+        adding = [Links(store, keep).add(first.id, episode.id, "again") for episode in later]
+        await asyncio.gather(*adding)
+        links = Links(store, keep)
+        made_into = {link.line.id for link in links.of(first.id, Visitor(None)).made_into}
+        assert made_into == {episode.id for episode in later}
+        for episode in later:
+            made_from = links.of(episode.id, Visitor(None)).made_from
+            assert made_from is not None
+            assert made_from.line.id == first.id
+
+
+async def test_of_three_marked_episodes_the_page_says_that_it_compares_two(store: Store) -> None:
+    kinds = await fill(store)
+    marked = "&".join(f"id={kinds[kind]}" for kind in ("plain", "rounds", "chat"))
+    async with visited(store) as visit:
+        page = Markup((await visit.client.get(f"/ui/compare?{marked}")).text)
+    assert "3 episodes were marked. The first two of them are compared." in page.text
+
+
+async def test_the_page_that_is_shown_is_marked_in_the_navigation(store: Store) -> None:
+    asked = await ask(store, "?")
+    store.flush()
+    async with visited(store) as visit:
+        for path in ("episodes", f"episodes/{asked.id}", "compare", f"episodes/{asked.id}/parts/0"):
+            page = (await visit.client.get(f"/ui/{path}")).text
+            assert 'href="/ui/episodes" aria-current="page"' in page, path
+
+
+def test_a_ninth_worker_has_no_other_workers_colour() -> None:
+    classes = [colour_class(ordinal) for ordinal in range(8)]
+    assert len(set(classes)) == 8
+    assert colour_class(8) not in classes
 
 
 async def test_a_store_that_fails_while_changes_are_told_ends_the_stream(

@@ -45,6 +45,7 @@ MARKS = {True: "+", False: "-", None: "?"}
 def read_numbers(folder: Path) -> dict[str, Any]:
     """Return the numbers of the evaluation in a folder, whole or not.
 
+    - ``best_alone``: the worker alone that is right most often, as a system.
     - ``table``, ``tables``: its table as values, and as titles, heads and rows of texts.
     - ``plane``: accuracy against cost (a text: why there is none).
     - ``report``: the verdict and its figures; None, and ``no_report`` says why.
@@ -74,6 +75,7 @@ def read_numbers(folder: Path) -> dict[str, Any]:
         "name": results.config.name,
         "systems": results.systems,
         "ours": ours,
+        "best_alone": table.best_worker,
         "workers": list(results.workers.values()),
         "spent": plain(sum((record.usage for record in results.records), Usage())),
         "table": table.to_json(),

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -42,13 +42,19 @@ class _Reading(NamedTuple):
     begun: float
     numbers: Future[Numbers]
 
+    def serves(self, version: str, *, running: bool) -> bool:
+        """Return True if these numbers are shown of a version, which may change all the time."""
+        is_recent = running and monotonic() - self.begun < RENEW_S
+        return self.version == version or is_recent or not self.numbers.done()
+
 
 class NumbersReader:
     """Reads numbers, of one evaluation at a time."""
 
     def __init__(self) -> None:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="numbers")
-        self._kept: OrderedDict[Path, _Reading] = OrderedDict()
+        self._kept: dict[Path, _Reading] = {}  # the one that was shown last comes last
+        self._choosing = Lock()
 
     def read(self, folder: Path, version: str, *, running: bool) -> Future[Numbers]:
         """Return the numbers of the evaluation in a folder, or that they are still to come.
@@ -58,15 +64,13 @@ class NumbersReader:
             version: changes with its files.
             running: True if it changes all the time; then the numbers may be a little older.
         """
-        reading = self._kept.get(folder)
-        if reading is not None:
-            is_recent = running and monotonic() - reading.begun < RENEW_S
-            if reading.version == version or is_recent or not reading.numbers.done():
-                return reading.numbers
-        reading = _Reading(version, monotonic(), self._reader.submit(_read, folder))
-        self._kept[folder] = reading
-        if len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
+        with self._choosing:
+            reading = self._kept.pop(folder, None)
+            if reading is None or not reading.serves(version, running=running):
+                reading = _Reading(version, monotonic(), self._reader.submit(_read, folder))
+            self._kept[folder] = reading
+            if len(self._kept) > KEPT:
+                del self._kept[next(iter(self._kept))]
         return reading.numbers
 
 

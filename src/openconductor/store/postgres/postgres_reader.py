@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -72,6 +73,10 @@ class PostgresReader(RowReader):
             for row in rows:
                 parse_json(row)
             return rows
+
+    def _written_since(self) -> float:
+        query = "SELECT 1 AS alive FROM processes WHERE until > clock_timestamp() LIMIT 1"
+        return 0.0 if self._rows(query) else math.inf
 
     def _episodes_query(self) -> str:
         return _EPISODES

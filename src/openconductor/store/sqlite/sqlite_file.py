@@ -8,6 +8,8 @@ change single records (``file_records``).
 
 from __future__ import annotations
 
+import math
+import os
 import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ VERSION = 9
 _OLDEST = 5  # version that can be read, and is migrated when it is opened for writing
 _APPLICATION_ID = 0x4F434A4C  # "OCJL"
 _BUSY_SECONDS = 30.0  # a reader's checkpoint or a backup ends within this time
+_LOCK_SECONDS = 0.1  # a reader's look at the lock ends within this time
 
 # Short columns come first: a column behind a long one is read through all of its pages. Usage,
 # errors, workflows, requests, messages and responses are JSON (see `serialisation`). A message is
@@ -172,10 +175,11 @@ def lock(path: Path) -> sqlite3.Connection:
     Raises:
         JournalError: the file has a writer, or the folder does not allow locks.
     """
-    with _opened(path, "locked", "mode=rwc", suffix="-lock", timeout=0.0) as holder:
+    with _opened(path, "locked", "mode=rwc", suffix="-lock", timeout=_LOCK_SECONDS) as holder:
         try:
             holder.execute("PRAGMA journal_mode = OFF")  # nothing is ever written there
             holder.execute("BEGIN EXCLUSIVE")
+            os.utime(f"{path}-lock")  # readers are told since when it is held
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise
@@ -185,6 +189,20 @@ def lock(path: Path) -> sqlite3.Connection:
             )
             raise JournalError(message) from error
         return holder
+
+
+def locked_since(path: Path) -> float:
+    """Return since when a file has its writer, in seconds since 1970; infinity: it has none."""
+    held = Path(f"{path}-lock")
+    if not held.exists():
+        return math.inf
+    try:
+        with _opened(path, "looked at", "mode=ro", suffix="-lock", timeout=0.0) as holder:
+            holder.execute("SELECT 1 FROM sqlite_master").fetchall()
+            holder.close()
+    except JournalError:
+        return held.stat().st_mtime
+    return math.inf
 
 
 def last_number(connection: sqlite3.Connection, table: str) -> int:
