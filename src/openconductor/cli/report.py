@@ -205,7 +205,7 @@ class _Case:
     def replay(self, planning: int = 0) -> None:
         """Replay plans; if the budget is spent first, take those that the folder keeps.
 
-        The planner is asked again for so many questions, if it can be.
+        The planner is asked again for this number of questions, if it can be.
         """
         conductor = None
         if planning:

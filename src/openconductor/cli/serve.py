@@ -207,7 +207,7 @@ def serve_demo(journal: str) -> None:
 
 
 def _serve_by_several(config: ServeConfig, processes: int, where: str) -> NoReturn:
-    """Keep so many servers running, as processes, until this one is stopped."""
+    """Keep ``processes`` servers running, a process each, until this one is stopped."""
     check_processes(config, where)
     shared = _listen(config)
     port = shared[0].getsockname()[1]

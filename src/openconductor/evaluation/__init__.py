@@ -161,7 +161,7 @@ async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]], *, 
 
 
 async def _run_lanes(lane: Callable[[], Coroutine[None, None, None]], count: int) -> None:
-    """Run a lane so many times at once.
+    """Run ``count`` copies of a lane at once.
 
     Raises:
         Exception: the first error of a lane, as it is; the others are cancelled.

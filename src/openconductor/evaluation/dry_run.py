@@ -379,7 +379,7 @@ async def _judge_needs(
 class _StandIn(Provider):
     """Answers at once in place of another provider, and costs as much.
 
-    With ``steps`` it plans: each workflow has so many, which go around ``ordinals``.
+    With ``steps`` it plans: each workflow has that number of steps, which go around ``ordinals``.
     """
 
     def __init__(self, provider: Provider, ordinals: Sequence[int] = (), steps: int = 0) -> None:

@@ -44,7 +44,7 @@ _NO_WORKER = (
 # ── the systems ───────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class Capped:
-    """A system that makes at most so many calls for a question: the option ``calls``."""
+    """A system with a limit of calls for a question: the option ``calls``."""
 
     orchestrator: Orchestrator
     calls: int

@@ -105,7 +105,7 @@ class ServeConfig:
             or what the pool file says of the worker that plans.
         direct_below_tokens: shorter conversations go to the default worker without a plan.
         baselines: models beside the Conductor, as evaluations name them (``consensus:gpt-5?n=5``).
-        processes: so many servers listen at the address, each also at a port of its own: the next
+        processes: the servers that listen at the address, each also at a port of its own: the next
             after ``port``. They require a journal in PostgreSQL. None: this process serves.
         journal: the file, or the URL of the PostgreSQL database (``postgresql://…``), that keeps
             every call, and the spending of each key.

@@ -1,4 +1,4 @@
-"""Processes on a Ray cluster that join an evaluation: actors with so many CPUs and GPUs each.
+"""Processes on a Ray cluster that join an evaluation, with the CPUs and GPUs that each declares.
 
 Ray only starts them, and starts them again elsewhere if a node fails. What is asked by whom, and
 all answers, are in the evaluation's database.

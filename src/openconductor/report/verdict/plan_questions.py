@@ -124,7 +124,7 @@ class WorkersAnswer(Question):
 
 
 def _is_above_0(number: Estimate, width: float) -> bool:
-    """Return True if the lower end of an interval so many times as wide is above 0."""
+    """Return True if an interval ``width`` times as wide still lies above 0."""
     return number.value > width * (number.value - number.low)
 
 
