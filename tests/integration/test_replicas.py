@@ -25,7 +25,7 @@ from integration.counting_server import CountingServer, Turns
 from integration.test_serving_process import find_port, is_ready, wait_until
 from openconductor.config import dump_toml
 from openconductor.serving.key_ring import cost_of, new_key
-from openconductor.serving.shared.replicas import _Replica
+from openconductor.serving.shared.replicas import BackOff, _Replica
 
 KEY, HASH = new_key()
 LIMIT = Decimal(3)
@@ -324,7 +324,7 @@ def test_processes_of_a_server_are_reloaded_and_replaced_while_they_answer(
     pool.write_text(POOL.format(name="w", url=workers.url))
     path = tmp_path / "serve.toml"
     config = {"pool": str(pool), "conductor": "worker:w", "processes": 2, "log_level": "warning"}
-    path.write_text(dump_toml({"port": 0, "journal": place.name, **config}))
+    path.write_text(dump_toml({"port": free_port(), "journal": place.name, **config}))
     command = [sys.executable, "-m", "openconductor", "serve", "--config", str(path)]
     log = tmp_path / "log"
     with log.open("wb") as written, subprocess.Popen(command, stderr=written) as process:
@@ -362,6 +362,72 @@ def test_processes_of_a_server_are_reloaded_and_replaced_while_they_answer(
         finally:
             process.kill()
     assert place.rows("SELECT count(*) FROM processes") == [(1,)]  # the one that was killed
+
+
+def test_pauses_grow_while_a_process_ends_soon_and_begin_anew_when_it_has_served() -> None:
+    now = 0.0
+    back_off = BackOff(lambda: now)
+    pauses: list[float | None] = []
+    for _ in range(7):
+        pauses.append(back_off.end())
+        assert back_off.end() is None and not back_off.is_due
+        now += pauses[-1] or 0
+        assert back_off.is_due
+        back_off.start()
+        assert not back_off.is_due
+    assert pauses == [1, 2, 4, 8, 16, 30, 30]
+    now += 61
+    assert back_off.end() == 1
+
+
+@pytest.mark.slow
+def test_processes_whose_database_is_given_up_end_with_its_error_and_are_replaced(
+    tmp_path: Path, workers: Workers
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "from openconductor.store.postgres import postgres_writer\n"
+        "postgres_writer._PATIENCE_S = 3.0\n"
+    )
+    pool = tmp_path / "pool.toml"
+    pool.write_text(POOL.format(name="w", url=workers.url))
+    path = tmp_path / "serve.toml"
+    log = tmp_path / "log"
+    command = [sys.executable, "-m", "openconductor", "serve", "--config", str(path)]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with running() as server:
+        place = DatabasePlace(server.new_place())
+        config = {"pool": str(pool), "conductor": "worker:w", "processes": 2, "port": free_port()}
+        path.write_text(dump_toml({"journal": place.name, "log_level": "warning", **config}))
+        with (
+            log.open("wb") as written,
+            subprocess.Popen(command, stderr=written, env=environment) as process,
+        ):
+            try:
+                port = find_port(process, log)
+                own = [f"http://127.0.0.1:{port + number}" for number in (1, 2)]
+                wait_until(lambda: all(map(is_ready, own)))
+                before = children_of(process.pid)
+                server.kill()
+                body = body_of("direct:w", "What is 6 * 7?")
+                for url in own:  # who has nothing to store waits for the database
+                    refused = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60)
+                    assert refused.json()["error"]["code"] == "journal_failed"
+                wait_until(lambda: log.read_text().count("This server ends") >= 2)
+                wait_until(lambda: "it is started again in 2 s" in log.read_text())
+                server.start()
+                for url in own:
+                    wait_until(lambda url=url: is_answered(f"{url}/v1/chat/completions", body))
+                assert not set(before) & set(children_of(process.pid))
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(60) == 0
+            finally:
+                process.kill()
+
+
+def is_answered(url: str, body: dict[str, Any]) -> bool:
+    with suppress(httpx.HTTPError):
+        return httpx.post(url, json=body, timeout=60).status_code == 200
+    return False
 
 
 @pytest.mark.slow

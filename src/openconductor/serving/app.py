@@ -53,13 +53,14 @@ from openconductor.serving.shared.key_book import follow
 from openconductor.serving.shared.key_pages import KeyPages
 from openconductor.serving.shared.repeats import RepeatedRequest, Repeats, SentAnswer
 from openconductor.serving.turn import ANSWER
-from openconductor.store import place_name
+from openconductor.store import SharedStore, place_name
 from openconductor.ui.door import Door
 
 APIS: tuple[Api, ...] = (CHAT, RESPONSES, MESSAGES)
 
 _RETRIED = frozenset({429, 503})  # nothing was done, so a client may repeat the request
 _PROBE_S = 5.0  # a store that is not durable after this long is not ready
+_LOOK_S = 1.0  # between two looks whether the database is given up
 _CANCEL_S = 5.0  # a cancelled turn has this long to end
 
 _STREAM_HEADERS = {
@@ -453,12 +454,34 @@ async def _internal_error(request: Request, error: Exception) -> Response:
 
 # ── the process ───────────────────────────────────────────────────────────────────────────────────
 class _Server(uvicorn.Server):
-    """Stops accepting requests at the first signal, and ends those that still run after a while."""
+    """Stops accepting requests at the first signal, and ends those that still run after a while.
+
+    Attributes:
+        failure: why it ends by itself; None: it does not.
+    """
 
     def __init__(self, config: uvicorn.Config, gateway: Gateway, drain_s: float) -> None:
         super().__init__(config)
+        self.failure: JournalError | None = None
         self._gateway = gateway
         self._drain_s = drain_s
+
+    async def end_without_database(self) -> None:
+        """End the server once its database is given up, because a new process may reach it again.
+
+        A server on a file stays: its disk is full, and clients are told so.
+        """
+        while True:
+            try:
+                await self._gateway.store.wait_durable()
+            except JournalError as error:
+                self.failure = JournalError(
+                    f"{error}. This server ends: it can store no answer any more, and one that is "
+                    "started when the database is back can"
+                )
+                self.should_exit = True
+                return
+            await asyncio.sleep(_LOOK_S)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain at the first signal; end at once at the second, unless a terminal hung up.
@@ -492,7 +515,11 @@ def run(
     listeners: Sequence[ListeningSocket],
     door: Door | None = None,
 ) -> None:
-    """Serve until SIGTERM, SIGINT or SIGHUP, and until the running answers have ended."""
+    """Serve until SIGTERM, SIGINT or SIGHUP, and until the running answers have ended.
+
+    Raises:
+        JournalError: the database of the store is given up.
+    """
     configure_log(config.log_level)
     gc.freeze()  # the collector need not look again and again at what exists now,
     gc.set_threshold(10_000)  # nor at the objects of a request before they are gone
@@ -518,15 +545,20 @@ async def _serve(
     loop.set_exception_handler(_report)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup has it ignored
         loop.add_signal_handler(signal.SIGHUP, server.handle_exit, signal.SIGHUP, None)
-    following = asyncio.create_task(follow(keys, gateway.store))
+    tasks = [asyncio.create_task(follow(keys, gateway.store))]
+    if isinstance(gateway.store, SharedStore):
+        tasks.append(asyncio.create_task(server.end_without_database()))
     try:
         await server.serve(sockets=list(listeners))
         if server.force_exit:
             gateway.stop()
         await gateway.ended()  # what the page asks has no connection that is waited for
     finally:
-        following.cancel()
+        for task in tasks:
+            task.cancel()
         await gateway.pool.aclose()
+    if server.failure is not None:
+        raise server.failure
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

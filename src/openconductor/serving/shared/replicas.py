@@ -1,7 +1,8 @@
 """Several servers on one host, as processes that listen at the same address.
 
 The first process opens the sockets and starts the others, each with the same command line. It
-starts one again that ended, and at SIGHUP all anew, one after the other. It serves nothing itself.
+starts one again that ended, after pauses that grow if it ends soon, and at SIGHUP all anew, one
+after the other. It serves nothing itself.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from openconductor.serving.listening import ListeningSocket
 _PLACE = "OPENCONDUCTOR_REPLICA"  # tells a process that it is one of several
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD})
 _STOPS = frozenset({signal.SIGTERM, signal.SIGINT})
-_PAUSE_S = 1.0  # before a replica that ended is started again
+_PAUSE_S = 1.0  # before a replica that ended is started again, at first
+_LONGEST_PAUSE_S = 30.0  # before one that ends soon each time
+_STEADY_S = 60.0  # after which the end of a replica counts as its first
 _START_S = 300.0  # in which a replica begins to serve
 
 
@@ -122,6 +125,42 @@ class _Replica:
             self.process.send_signal(signal.SIGTERM)
 
 
+class BackOff:
+    """The pauses before a replica is started again. They grow while it ends soon each time.
+
+    Args:
+        clock: seconds that never jump.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._started = clock()
+        self._pause_s = _PAUSE_S
+        self._due: float | None = None  # None: it has not ended
+
+    def end(self) -> float | None:
+        """Note that it has ended; return the pause until it is started. None: it was noted."""
+        if self._due is not None:
+            return None
+        now = self._clock()
+        if now - self._started > _STEADY_S:
+            self._pause_s = _PAUSE_S
+        pause = self._pause_s
+        self._pause_s = min(2 * pause, _LONGEST_PAUSE_S)
+        self._due = now + pause
+        return pause
+
+    @property
+    def is_due(self) -> bool:
+        """True if it has ended, and the pause is over."""
+        return self._due is not None and self._clock() >= self._due
+
+    def start(self) -> None:
+        """Note that it is started."""
+        self._started = self._clock()
+        self._due = None
+
+
 class Supervisor:
     """Keeps several replicas running.
 
@@ -145,6 +184,7 @@ class Supervisor:
         self._reloads = reloads
         self._replicas: list[_Replica] = []
         self._draining: list[_Replica] = []
+        self._back_offs = [BackOff() for _ in own]
         # The other end is closed when this process ends, however it does.
         self._alive, self._end = os.pipe()
 
@@ -170,15 +210,22 @@ class Supervisor:
 
     def _start(self, place: int, *, is_first_start: bool = False) -> _Replica:
         sockets = self._sockets[place]
+        self._back_offs[place].start()
         return _Replica(place + 1, sockets, self._alive, is_first_start=is_first_start)
 
     def _start_again(self) -> None:
         """Start those that ended without being told to."""
         self._draining = [replica for replica in self._draining if not replica.has_ended]
         for place, replica in enumerate(self._replicas):
-            if replica.has_ended:
+            if not replica.has_ended:
+                continue
+            back_off = self._back_offs[place]
+            pause = back_off.end()
+            if pause is not None:
                 status = replica.process.returncode
-                self._say(f"replica {replica.number} ended ({status}); it is started again")
+                number = replica.number
+                self._say(f"replica {number} ended ({status}); it is started again in {pause:g} s")
+            elif back_off.is_due:
                 self._replicas[place] = started = self._start(place)
                 started.wait_until_ready()
 
