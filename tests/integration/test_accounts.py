@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from decimal import Decimal
 from typing import Any
 
@@ -299,6 +299,21 @@ async def test_a_replica_that_was_paused_spends_nothing_of_what_others_took(
     assert await asyncio.wait_for(spend(second, "e2", cents=98, most=99), 10)
     await asyncio.sleep(0.4)  # the next look at the slice
     assert not await asyncio.wait_for(spend(first, "e3", cents=5, most=5), 10)
+
+
+async def test_a_call_that_costs_more_than_it_reserved_ends_nothing_while_others_leave_enough(
+    stores: list[Any],
+) -> None:
+    tenant = tenant_of(stores[0], dollars=Decimal("1.00"))
+    for cents, is_passed in ((40, False), (70, True)):
+        with tenant.admit() as bill:
+            bill.open(f"e{cents}")
+            meter = BudgetMeter(Budget(), now=0.0, payer=bill.budget)
+            with await meter.reserve_call(Usage(dollars=CENT), worker="w") as reserved:
+                reserved.charge(Usage(dollars=cents * CENT))
+            with pytest.raises(BudgetExceeded) if is_passed else nullcontext():
+                meter.check_limits()
+            bill.close()
 
 
 async def test_a_budget_of_no_dollars_pays_for_what_is_free(stores: list[Any]) -> None:

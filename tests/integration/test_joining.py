@@ -179,7 +179,6 @@ def test_what_cannot_be_joined_is_refused_with_the_way_out(
         ("--journal", "postgresql://me:secret@host/db"): "expected it in PGPASSWORD or ~/.pgpass",
         ("--journal", "postgresql://h/db?password=secret"): "expected it in PGPASSWORD",
         (*on_database, "--retry-failed"): "run it once without --join",
-        (*on_database, "--budget-calls", "9"): "expected none with --join",
     }
     for options, message in refused.items():
         assert cli.main([*base, *options]) == 2, options

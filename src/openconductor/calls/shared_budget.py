@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from enum import Enum, auto
+from uuid import uuid4
 
 from openconductor.calls.budget import Limit, RunBudget
 from openconductor.errors import BudgetExceeded, JournalError
@@ -89,6 +90,20 @@ class Slice:
         """What is reserved in the store, and for no call."""
         return self._granted - self._used - self._budget.reserved[self.name]
 
+    def book(self, bill: str, *, closed: bool) -> None:
+        """Charge the account what this process has used, calls under way included.
+
+        It is durable no later than what is handed to the store afterwards.
+        """
+        self.booked = self._used
+        bill = f"{bill}/{self.name}"
+        self._teller.accounts.charge(self.account, bill, self.booked, closed=closed)
+
+    @property
+    def is_passed(self) -> bool:
+        """True if more was used than all may, as far as is known here."""
+        return self.spent + self._used - self.booked > self.limit
+
     async def ask(self, needed: Decimal) -> SliceReply:
         """Ask for room for a call, or wait a while for what others may leave.
 
@@ -154,10 +169,14 @@ class SharedBudget(RunBudget):
         limits: what all processes may spend together: ``dollars``, ``calls`` or both.
         name: names its accounts: that of dollars itself, and ``NAME/calls``.
         teller: gets the money.
+
+    Attributes:
+        slices: what this process has of each account.
     """
 
     def __init__(self, limits: Budget, name: str, teller: Teller) -> None:
         super().__init__(Budget())
+        self._bill = uuid4().hex
         accounts: dict[Limit, str] = {"dollars": name, "calls": f"{name}/calls"}
         self.slices: dict[Limit, Slice] = {}
         for limit, account in accounts.items():
@@ -194,6 +213,24 @@ class SharedBudget(RunBudget):
             if not reserved.has_room(reserved.needed_for(most)):
                 return reserved
         return None
+
+    def book(self, *, closed: bool = False) -> None:
+        """Charge the accounts what this process has used, on one bill (``closed``: for good).
+
+        Keys are charged by the episode instead, which also charges what a cancelled call may cost.
+        """
+        for reserved in self.slices.values():
+            reserved.book(self._bill, closed=closed)
+
+    def check_used(self) -> None:
+        """Check that no more is used than all processes may.
+
+        Raises:
+            BudgetExceeded: more dollars were used.
+        """
+        dollars = self.slices.get("dollars")
+        if dollars is not None and dollars.is_passed:
+            raise self.exceeded("dollars")
 
     def has_room_for(self, calls: Sequence[Usage]) -> bool:
         """Return True if these calls may fit, as far as is known here."""
@@ -258,6 +295,11 @@ class Teller:
             await asyncio.to_thread(self.accounts.open, account, spent)
             self._unopened.pop(account, None)
         return await asyncio.to_thread(self.accounts.reserve, account, limit, amount)
+
+    def stop(self) -> None:
+        """Look after no slice any more."""
+        if self._task is not None:
+            self._task.cancel()
 
     def watch(self, reserved: Slice) -> None:
         """Give back what a slice does not need, from now on, when others want it."""

@@ -13,7 +13,8 @@ says), ``lessons.json`` (what trained baselines learnt from), the table in its f
   journal. A cell that was cut off is asked again, by systems that answer from the journal, so that
   nothing acknowledged is paid for twice.
 - **Joined processes.** Processes that share a database ask each cell once. They wait for each other
-  at the end of every phase, so all of them write the same tables.
+  at the end of every phase, so all of them write the same tables. A budget is one account in the
+  database, which all of them spend.
 - **Stops.** Once the budget of the evaluation is spent, no episode is begun, and those that need no
   further call end normally. Every other error whose fate is *stop* cancels what runs. Either way
   the journal holds everything.
@@ -25,6 +26,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,6 +36,7 @@ from openconductor.calls.budget import RunBudget, check_price
 from openconductor.calls.cards import Calibrations
 from openconductor.calls.dispatcher import FanOut
 from openconductor.calls.policies import RUN_UNREACHABLE_S
+from openconductor.calls.shared_budget import SharedBudget, Teller
 from openconductor.errors import BudgetExceeded, ConfigError, RateLimited
 from openconductor.evaluation import (
     ask_and_settle,
@@ -62,7 +65,15 @@ from openconductor.evaluation.systems import System, Workshop
 from openconductor.events import CallEnded, Event
 from openconductor.pool import read_calibrations
 from openconductor.protocols import CallContext, OnEvent
-from openconductor.store import RecordClaims, SharedStore, Spending, Store, open_store
+from openconductor.store import (
+    AccountStore,
+    RecordClaims,
+    SharedStore,
+    Spending,
+    Store,
+    StoreReader,
+    open_store,
+)
 from openconductor.store.storage import make_folder, write_whole
 from openconductor.types import Budget, Episode, Problem
 
@@ -143,10 +154,13 @@ async def run_grid(
             pool = plan.workshop.pool
             records.write_folder(folder, config, plan.described, plan.sandbox, pool)
             sheets.write_questions(folder, plan.sheets)
-            run = _Run(plan, folder, journal, on_progress, traces, retry_failed=retry_failed)
-            if joins:
-                run.join(journal)
-            await run.play()
+            run = _Run(
+                plan, folder, journal, on_progress, traces, retry_failed=retry_failed, joins=joins
+            )
+            try:
+                await run.play()
+            finally:
+                run.close()
     except BudgetExceeded:
         write_tables(Results.load(folder), folder)
         raise
@@ -163,7 +177,7 @@ def check_joining(config: EvalConfig, *, retry_failed: bool) -> None:
     """Check that processes can share an evaluation.
 
     Raises:
-        ConfigError: it has no database, or would be asked or paid for several times.
+        ConfigError: it has no database, or would be asked several times.
     """
     if not config.journal:
         raise ConfigError(
@@ -175,11 +189,6 @@ def check_joining(config: EvalConfig, *, retry_failed: bool) -> None:
         raise ConfigError(
             "eval: --retry-failed is for one process: run it once without --join, when the others "
             "have ended"
-        )
-    if config.budget.budget() is not None:
-        raise ConfigError(
-            "eval: a budget is counted in each process, so joined ones would spend it several "
-            "times; expected none with --join, or one process without it"
         )
 
 
@@ -339,6 +348,7 @@ def asked_systems(specs: Sequence[Spec], workers: Iterable[str]) -> list[Spec]:
 
 
 # ── asking ────────────────────────────────────────────────────────────────────────────────────────
+_BUDGET = "evaluation"  # the name of its accounts
 _SPARE_SHARE = 16  # a sixteenth of those at once: few statements, and little is held back
 
 
@@ -368,6 +378,19 @@ def open_run_budget(budget: Budget, spent: Spending) -> RunBudget:
     return run_budget
 
 
+def _join_budget(budget: Budget, teller: Teller, journal: StoreReader) -> SharedBudget:
+    """Return the budget of all processes that join, and of all runs before."""
+    shared = SharedBudget(budget, _BUDGET, teller)
+    for name, reserved in shared.slices.items():
+
+        def spent(name: str = name) -> Decimal:
+            counted = journal.totals().counted
+            return Decimal(counted.calls) if name == "calls" else counted.usage.dollars
+
+        teller.accounts.reopen(reserved.account, spent)
+    return shared
+
+
 class _Run:
     """One run of a plan: it asks what its journal lacks."""
 
@@ -380,6 +403,7 @@ class _Run:
         traces: Traces | None,
         *,
         retry_failed: bool,
+        joins: bool,
     ) -> None:
         self._folder = folder
         self._config = plan.config
@@ -387,9 +411,16 @@ class _Run:
         self._kept = _kept_cells(plan, records.kept_records(journal), retry_failed)
         self._sink = _Sink(journal)
         self._traces = traces
+        self._budget: RunBudget | None = None
+        self._teller: Teller | None = None
         budget = plan.config.budget.budget()
-        self._budget = None if budget is None else open_run_budget(budget, self._sink.spent)
-        if plan.config.share_calls or self._sink.spent.calls:
+        if budget is not None and joins:
+            assert isinstance(journal, AccountStore)
+            self._teller = Teller(journal.accounts, lambda _: Decimal(0))
+            self._budget = self._sink.budget = _join_budget(budget, self._teller, journal)
+        elif budget is not None:
+            self._budget = open_run_budget(budget, self._sink.spent)
+        if plan.config.share_calls or self._sink.spent.calls or joins:
             plan.workshop.journal = journal
         pool = plan.workshop.pool.replaying(journal)
         judge = open_judge(plan.config, pool, journal, self._budget, self._sink_of("judge"))
@@ -402,13 +433,17 @@ class _Run:
         self._out_of_budget: BudgetExceeded | None = None
         self._done = 0
         self._claims: RecordClaims | None = None
+        if joins:
+            assert isinstance(journal, SharedStore)
+            self._claims = journal
         self._joined: JoinedCells[_Cell] | None = None  # of the phase
 
-    def join(self, journal: Store) -> None:
-        """Share the cells with the other processes that write this journal."""
-        assert isinstance(journal, SharedStore)
-        self._claims = journal
-        self._plan.workshop.journal = journal
+    def close(self) -> None:
+        """Charge for good what was spent of a shared budget."""
+        if self._teller is not None:
+            self._teller.stop()
+        if self._sink.budget is not None:
+            self._sink.budget.book(closed=True)
 
     async def play(self) -> None:
         """Ask what is missing, phase by phase, if all that is asked can be reached."""
@@ -498,15 +533,21 @@ class _Run:
             own = self._budget is None or not self._budget.ended_in(error)
             if own and error.episode is not None:  # the question's own budget: a wrong answer
                 return error.episode
-            self._out_of_budget = error
+            self._stop_asking(error)
             return None
+
+    def _stop_asking(self, error: BudgetExceeded) -> None:
+        """Begin no further episode: no budget is left."""
+        self._out_of_budget = error
+        if self._joined is not None:
+            self._joined.stop()
 
     async def _settle(self, cell: _Cell, episode: Episode) -> None:
         """Grade an answer, and keep its record, unless no budget is left for a judge's verdict."""
         try:
             outcome = await judge(cell.problem, episode, cell.sheet.grader, cell.repeat)
         except BudgetExceeded as error:
-            self._out_of_budget = error
+            self._stop_asking(error)
             return
         record = records.record_of(outcome, system=cell.system.name, task=cell.sheet.name)
         if self._joined is not None and not await self._joined.confirm(cell.record_key):
@@ -542,6 +583,10 @@ class _Sink:
     """Writes the events of a run to its journal, and counts what was paid.
 
     It has no ``wait_durable``, because the record of each cell waits for the disk.
+
+    Attributes:
+        spent: what was paid.
+        budget: is charged for each call, where processes share it.
     """
 
     wants_text = False
@@ -549,9 +594,12 @@ class _Sink:
     def __init__(self, journal: Store) -> None:
         self._journal = journal
         self.spent = journal.totals().counted
+        self.budget: SharedBudget | None = None
 
     def __call__(self, event: Event) -> None:
-        self._journal(event)
         if isinstance(event, CallEnded) and not event.call.replayed:
             calls = 0 if event.call.outcome == RateLimited.outcome else 1
             self.spent += Spending(calls, event.call.usage)
+            if self.budget is not None:  # first, so that no call is stored without its charge
+                self.budget.book()
+        self._journal(event)

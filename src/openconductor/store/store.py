@@ -237,6 +237,17 @@ class Accounts(Protocol):
         """Open an account of which so much was spent before; one that is there stays as it is."""
         ...
 
+    def reopen(self, account: str, spent: Callable[[], Decimal]) -> None:
+        """Open an account of which so much was spent before, unless a living process spends it.
+
+        One that is there and that nobody spends is set to that amount.
+
+        Args:
+            account: the account.
+            spent: returns the amount; meanwhile nobody can reserve anything.
+        """
+        ...
+
     def spent(self, account: str) -> Decimal | None:
         """Return what was charged to an account. None: there is none."""
         ...

@@ -9,6 +9,7 @@ from decimal import Decimal
 
 import pytest
 
+from openconductor.calls.budget import BudgetMeter, RunBudget
 from openconductor.conductor import Conductor
 from openconductor.episode import execute
 from openconductor.errors import BudgetExceeded, ConfigError, EmptyResponse, JournalError
@@ -280,3 +281,20 @@ async def test_a_question_inside_a_call_is_paid_by_it_and_not_kept_out_by_its_re
     assert await ask(3) == "42"  # the call's own 20 tokens are those of the question inside
     with pytest.raises(BudgetExceeded):
         await ask(2)
+
+
+async def test_a_call_that_somebody_else_made_meanwhile_is_paid_by_the_question_alone() -> None:
+    run = RunBudget(Budget(calls=2, dollars=Decimal(1)))
+    question = BudgetMeter(Budget(), now=0.0, payer=run)
+    usage = Usage(5, 0, 5, dollars=Decimal("0.5"))
+    with await question.reserve_call(usage, worker="w") as reservation:
+        assert run.used["calls"] == 1
+        reservation.charge_replay(usage)
+    assert (run.used["calls"], run.used["dollars"]) == (0, 0)
+    assert (question.used["calls"], question.used["dollars"]) == (1, Decimal("0.5"))
+    with await question.reserve_call(usage, worker="w") as outer:
+        inside = BudgetMeter(Budget(), now=0.0, payer=outer)
+        with await inside.reserve_call(usage, worker="w") as inner:
+            inner.charge_replay(usage)
+        outer.charge(usage)
+    assert run.used["dollars"] == 0

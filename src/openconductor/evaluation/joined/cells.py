@@ -57,6 +57,7 @@ class JoinedCells(Generic[T]):
         self._unconfirmed: dict[str, None] = {}
         self._confirmed: set[str] = set()
         self._confirming = asyncio.Lock()
+        self._is_stopped = False
 
     def __aiter__(self) -> Self:
         return self
@@ -70,13 +71,22 @@ class JoinedCells(Generic[T]):
         self._hungry += 1
         try:
             async with self._drawing:
-                while not self._claimed:
+                while not self._claimed and not self._is_stopped:
                     if not self._fresh and not self._held:
                         raise StopAsyncIteration
                     await self._claim_more()
+                if self._is_stopped:
+                    raise StopAsyncIteration
                 return self._cells[self._claimed.popleft()]
         finally:
             self._hungry -= 1
+
+    def stop(self) -> None:
+        """Let no further cell be drawn: this process can ask none.
+
+        What it has claimed and not asked is free when it closes the store.
+        """
+        self._is_stopped = True
 
     async def confirm(self, key: str) -> bool:
         """Return True if this process still has a cell, and so may keep its record.

@@ -23,6 +23,9 @@ from openconductor.store.store import Balance
 from openconductor.store.writer import Charge
 
 _OPEN = "INSERT INTO accounts (id, spent) VALUES (?, ?) ON CONFLICT (id) DO NOTHING RETURNING id"
+_IS_SPENT_BY_OTHERS = """SELECT EXISTS (
+    SELECT FROM slices JOIN processes ON processes.id = process
+    WHERE account = ? AND process <> ? AND until > clock_timestamp()) AS by_others"""
 # A hundredth of what is left, if no more is needed; the last of it whole. Of a limit of $10 with $3
 # spent and $2 reserved, $5 are left: who needs $0.20 gets $0.20, and who needs $0.01 gets $0.05. Of
 # $0.00003 that are left, who needs nothing gets a millionth of a dollar, not a hundredth of those.
@@ -115,6 +118,16 @@ class DatabaseAccounts:
         """Open an account of which so much was spent before; one that is there stays as it is."""
         with self._database.explained():
             self._database.fetch(_OPEN, (account, spent))
+
+    def reopen(self, account: str, spent: Callable[[], Decimal]) -> None:
+        """Open an account of which so much was spent before, unless a living process spends it."""
+        values = (account, self._process)
+        with self._database.explained(), self._database.transaction() as connection:
+            execute(connection, _OPEN, (account, 0))
+            execute(connection, _LOCK, ([account],))
+            if not fetch_one(connection, _IS_SPENT_BY_OTHERS, values)["by_others"]:
+                change = "UPDATE accounts SET spent = ? WHERE id = ?"
+                execute(connection, change, (spent(), account))
 
     def spent(self, account: str) -> Decimal | None:
         """Return what was charged to an account. None: there is none."""
