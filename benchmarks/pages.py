@@ -183,7 +183,7 @@ class Server:
             line = process.stderr.readline()
             assert line, "the server ended"
             link = re.search(r"http://127.0.0.1:(\d+)/\S+#token=(\S+)", line)
-        self._folder = Path(f"/proc/{process.pid}")
+        self._pid = process.pid
         self._connection = http.client.HTTPConnection("127.0.0.1", int(link[1]))
         origin = f"http://127.0.0.1:{link[1]}"
         form = f"token={link[2]}"
@@ -203,14 +203,11 @@ class Server:
 
     def cpu(self) -> float:
         """Return the CPU that the server has used, in milliseconds."""
-        nanoseconds = 0
-        for task in (self._folder / "task").iterdir():
-            nanoseconds += int((task / "schedstat").read_text().split()[0])
-        return nanoseconds / 1e6
+        return results.cpu_ms(self._pid)
 
     def megabytes(self) -> float:
         """Return the largest memory that the server has had."""
-        status = (self._folder / "status").read_text()
+        status = Path(f"/proc/{self._pid}/status").read_text()
         return int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) / 1024
 
     def cost_of(self, address: str) -> float:

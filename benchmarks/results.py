@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 
@@ -88,6 +89,14 @@ def process(*command: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
             with suppress(subprocess.TimeoutExpired):
                 started.wait(15)
             started.kill()
+
+
+def cpu_ms(pid: int) -> float:
+    """Return the CPU that a process has used, in milliseconds, as Linux counts it by thread."""
+    nanoseconds = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        nanoseconds += int((thread / "schedstat").read_text().split()[0])
+    return nanoseconds / 1e6
 
 
 def read_line(process: subprocess.Popen[str]) -> str:

@@ -2,7 +2,8 @@
 
     python -m benchmarks.screenshots RUNS [--out docs/images/page] [--dark]
 
-RUNS is a folder with a finished training and an evaluation of workers and a Conductor. A server
+RUNS is a folder with finished trainings, of which the one that was written last shows its tenth
+iteration and the longest its curves, and an evaluation of workers and a Conductor. A server
 with simulated workers answers a few questions first, so that there are episodes. Needs playwright
 and Pillow, which come with the extras ``dev`` and ``plots``.
 """
@@ -24,9 +25,11 @@ from typing import Any
 
 from benchmarks import results
 
-from openconductor.report.runs.run_folders import find_runs
+from openconductor.report.runs.run_folders import CURVE, find_runs
 
-SIZES = ((1280, 800), (400, 720))
+WIDTHS = (1280, 400)
+HEIGHTS = (640, 1200)
+"""The least and the most pixels of a picture: a longer page is cut."""
 QUALITY = 36
 PORT = 8396
 QUESTIONS = (
@@ -48,7 +51,8 @@ def addresses_of(runs: Path, episode: str, other: str) -> dict[str, str]:
     """Return the address of each page, by the name of its picture."""
     found = find_runs(runs)
     evaluation = next(run for run in found if run.kind == "evaluation").address
-    trainings = [run for run in found if run.kind == "training" and run.state == "finished"]
+    finished = [run for run in found if run.kind == "training" and run.state == "finished"]
+    trainings = sorted(finished, key=lambda run: (run.folder / CURVE).stat().st_size, reverse=True)
     training = trainings[0].address
     over = "&".join(f"run={run.name}" for run in trainings[:3])
     return {
@@ -60,7 +64,7 @@ def addresses_of(runs: Path, episode: str, other: str) -> dict[str, str]:
         "again": f"/episodes/{episode}/again",
         "runs": "/runs",
         "training": training,
-        "iteration": f"{training}/iterations/60",
+        "iteration": f"{finished[0].address}/iterations/10",
         "trainings": f"/trainings?{over}",
         "evaluation": evaluation,
         "questions": f"{evaluation}/questions?show=apart",
@@ -78,11 +82,13 @@ def shoot(browser: Any, link: str, runs: Path, out: Path, scheme: str) -> None:
     episode, other = (link.rpartition("/")[2] for link in links[:2])
     origin = link.partition("/ui")[0]
     for name, address in addresses_of(runs, episode, other).items():
-        for width, height in SIZES:
-            page.set_viewport_size({"width": width, "height": height})
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": HEIGHTS[0]})
             page.goto(f"{origin}/ui{address}")
             while "being read" in page.content():  # the numbers of the evaluation
                 time.sleep(1)
+            height = page.evaluate("document.documentElement.scrollHeight")
+            page.set_viewport_size({"width": width, "height": min(height, HEIGHTS[1])})
             save(page.screenshot(), out / f"{name}-{width}.webp")
 
 

@@ -51,6 +51,8 @@ MASKED = 0.2
 """The largest share of an iteration's rewards that may be masked."""
 REPORT_EVERY = 10
 """The iterations between two lines for people."""
+QUESTION_EXCERPT = 300
+"""The characters of a question that the record of a rollout has, at most."""
 _SHOWN = 4  # completions of an iteration that trackers get
 
 
@@ -179,6 +181,7 @@ class Scorer:
         return {
             "training": phase,
             "problem": sampled.problem.id,
+            "question": sampled.problem.question[:QUESTION_EXCERPT],
             "round": len(scored.episode.rounds) - 1,
             "offered": draw_pool(self._config, self._pool, sampled.key).ordinals,
             "completion": sampled.completion.text,

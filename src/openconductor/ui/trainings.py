@@ -52,6 +52,7 @@ _CHARTS = {
     "Seconds an iteration": ("seconds",),
 }
 _COMPARED = (*_CHARTS["Does it learn?"], "routing_entropy")
+_HALO = {"given_valid": "halo"}  # wide and pale, as it often is the accuracy
 _LOOKS = ("s0", "s6", "s3", "s5", "s1", "s2", "s4", "s7")  # of trainings, by their place
 
 
@@ -174,7 +175,8 @@ def draw_training(curve: Sequence[Iteration]) -> list[Chart]:
     charts: list[Chart] = []
     for title, names in _CHARTS.items():
         series = {MEASURES[name][0]: _column(curve, name) for name in names}
-        charts.append(_draw(title, series, names[0], breaks=breaks))
+        looks = [_HALO.get(name, f"s{place}") for place, name in enumerate(names)]
+        charts.append(_draw(title, series, names[0], breaks=breaks, looks=looks))
     shares = _columns(curve, "worker_share")
     looks = [colour_class(ordinal) for ordinal in range(len(shares))]
     who = draw_chart("Who works: shares of the steps", shares, top=1.0, looks=looks, stacked=True)

@@ -71,7 +71,8 @@ def write_training(folder: Path, *, iterations: int = 3) -> None:
             for place, fate in enumerate(FATES):
                 rollout = {
                     "training": f"iteration {number}",
-                    "problem": f"question {place // 2}",
+                    "problem": f"problem {place // 2}",
+                    "question": "What is 6 * 7?" if place < 2 else None,
                     "round": 0,
                     "completion": HOSTILE,
                     "answer": HOSTILE,

@@ -91,8 +91,11 @@ async def test_a_training_shows_its_curves_and_a_table_that_says_the_same(visit:
 
 
 async def test_rollouts_stand_in_groups_with_reward_and_reason(visit: Visit) -> None:
-    markup = Markup((await visit.client.get("/ui/trainings/first/iterations/1")).text)
-    for words in ("question 0", "question 1", "mean reward 0.75", "no workflow: unknown worker"):
+    page = (await visit.client.get("/ui/trainings/first/iterations/1")).text
+    markup = Markup(page)
+    headings = re.findall(r'<h2 id="group-\d" dir="auto">(.*?)</h2>', page)
+    assert headings == ["What is 6 * 7?", "problem 1"], "the id, where no text is kept"
+    for words in ("problem 0", "problem 1", "mean reward 0.75", "no workflow: unknown worker"):
         assert words in markup.text
     assert "alert(1)" in markup.text  # the hostile text is text
     assert markup.text.count("teaches nothing") == 1  # the second group has one reward
