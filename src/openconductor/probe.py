@@ -108,6 +108,7 @@ class WorkerReport:
 
     Attributes:
         price: the price in the pool file.
+        prices_itself: True if each answer says what it cost, so that no price is needed.
         known_price: the price in the price list.
         reachable: True if a plain call brought a whole answer.
         latency_seconds: its time.
@@ -127,6 +128,7 @@ class WorkerReport:
     usable: bool = True
     key: KeyReport = field(default_factory=KeyReport)
     price: Price | None = None
+    prices_itself: bool = False
     known_price: FoundPrice = field(default_factory=lambda: FoundPrice(None))
     reachable: bool | None = None
     latency_seconds: float | None = None
@@ -213,6 +215,7 @@ def _check_settings(report: WorkerReport, table: WorkerTable, worker: Worker) ->
     for key in missing:
         unset = f"the environment variable {key} is not set"
         report.add(Fault("key", unset, f"export {key}=…"))
+    report.prices_itself = provider.prices_itself
     if not provider.prices_itself:
         report.known_price = find_price(table.model, base_url=report.base_url, body=table.body)
         if report.price is None:

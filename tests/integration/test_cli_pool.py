@@ -174,6 +174,16 @@ def test_offline_no_call_is_made_and_a_known_price_comes_as_the_line_to_paste(
     assert "2 of 2 workers can be used" in shown.err
 
 
+def test_a_worker_that_bills_itself_needs_no_price(run, tmp_path) -> None:
+    """A pool file rejects a price of such a worker."""
+    pool = tmp_path / "pool.toml"
+    pool.write_text(
+        '[[worker]]\nname = "v"\nprovider = "replay_pool"\nmodel = "mmlu_pro:vote"\n', "utf-8"
+    )
+    shown = run("pool", "check", pool, "--offline").out
+    assert "needs none" in shown and "not known" not in shown
+
+
 WORKER = '[[worker]]\nname = "a"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\n'
 
 

@@ -545,6 +545,10 @@ def test_a_plan_cannot_name_a_worker_that_the_key_or_the_request_does_not_allow(
         assert refused(ANN) == (502, "no_workflow")
         assert refused(BEN, conductor={"workers": ["bert"]}) == (502, "no_workflow")
         assert refused(ANN, model="direct:anna") == (404, "model_not_found")
+        unknown = post(server, "chat", body("chat", model="gpt-4"), **as_(ANN))
+        assert unknown.json()["error"]["message"] == (
+            "model: got 'gpt-4'; GET /v1/models lists the models of this key, such as 'conductor'"
+        )
         assert refused(ANN, conductor={"workers": ["anna"]}) == (400, "invalid_value")
         assert not server.workers["anna"].sent
 

@@ -44,6 +44,17 @@ def test_without_an_id_answers_are_listed_and_one_is_named_to_look_at(made, run)
     assert "Verdict" in run(*words).out, "the command can be pasted"
 
 
+def test_where_questions_were_asked_repeatedly_an_answer_says_which_sample_it_is(made, run) -> None:
+    """Two lines of one question would else look like a line that was printed twice."""
+    head, _, *lines = run("show", made, "--system", "worker:jack").out.splitlines()
+    assert head.split() == ["id", "system", "sample", "verdict", "reason"]
+    answers = [line.split() for line in lines if "worker:jack" in line]
+    assert [answer[2] for answer in answers[:4]] == ["0", "1", "0", "1"]
+    problem = Results.load(made).of("worker:jack")[0].problem
+    whole = run("show", made, problem, "--system", "worker:jack").out
+    assert f"{problem}, answered by worker:jack, sample 1" in whole
+
+
 def test_questions_are_listed_in_the_order_of_their_numbers(made, run, monkeypatch) -> None:
     results = Results.load(made)
     (first, *_) = results.of("best_fixed")

@@ -95,6 +95,8 @@ def _key_text(report: WorkerReport) -> str:
 
 
 def _price_cell(report: WorkerReport) -> str:
+    if report.prices_itself:
+        return "needs none"
     if report.price is None and report.known_price.price is not None:
         return f"known: {price_text(report.known_price.price)}"
     return price_text(report.price)

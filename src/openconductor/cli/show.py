@@ -80,13 +80,13 @@ def show(
     if as_json:
         console.show_json({"found": len(records), "answers": [_form(each) for each in answers]})
     elif question is None:
-        _list(answers)
+        _list(answers, repeated=results.config.repeats > 1)
     else:
         for answer in answers:
             if answer.record.system == records[0].system:
                 _show_whole(answer, results, run)
         others = [answer for answer in answers if answer.record.system != records[0].system]
-        _list(others)
+        _list(others, repeated=results.config.repeats > 1)
     console.say(f"{len(answers):,} of {console.counted(len(records), 'such answer')}")
     if question is None and answers:
         first = answers[0].record
@@ -124,14 +124,16 @@ def _form(answer: Answer) -> dict[str, object]:
     return form
 
 
-def _list(answers: Sequence[Answer]) -> None:
-    """Print a line for each answer."""
+def _list(answers: Sequence[Answer], *, repeated: bool) -> None:
+    """Print a line for each answer; where questions were asked repeatedly, with its sample."""
     rows: list[list[str | Text]] = []
     for answer in answers:
         record, verdict = answer.record, Text(*LOOKS[answer.verdict])
-        rows.append([record.problem, record.system, verdict, answer.reason])
+        samples = [str(record.sample)] if repeated else []
+        rows.append([record.problem, record.system, *samples, verdict, answer.reason])
     if rows:
-        head = ("id", "system", "verdict", "reason")
+        samples = ["sample"] if repeated else []
+        head = ("id", "system", *samples, "verdict", "reason")
         console.show_table(head, rows, words=range(len(head)), names=len(head))
 
 
@@ -139,6 +141,8 @@ def _show_whole(answer: Answer, results: Results, run: Path) -> None:
     """Print an answer in the picture of ``ask``, and below it the verdict."""
     record, episode = answer.record, answer.episode
     title = f"{record.problem}, answered by {record.system}"
+    if results.config.repeats > 1:
+        title += f", sample {record.sample}"
     console.show(Text(printable(title), style="bold"), "")
     if episode is None:
         console.show(labelled("Question", Text(printable(answer.question))))

@@ -32,7 +32,7 @@ from openconductor.store.serialisation import plain
 from openconductor.tasks import TASKS, load_task
 from openconductor.tasks.check import CheckFinding, CheckReport, check_task
 from openconductor.tasks.data.dataset import UnpinnedData
-from openconductor.tasks.data.items import Benchmark, Item, Loaded, Source
+from openconductor.tasks.data.items import LOCAL_FILE, Benchmark, Item, Loaded, Source
 from openconductor.tasks.paper_mix import MixGrader
 from openconductor.tasks.prompts import ANSWER_FORMS
 from openconductor.types import Budget, Usage
@@ -366,13 +366,15 @@ def _print_findings(outcome: str, findings: Sequence[CheckFinding]) -> None:
 
 
 def _say_source(source: Source) -> None:
-    dataset = source.dataset
+    origin = f"{source.dataset} {source.split}"
     if source.revision:
-        dataset += f"@{source.revision[:12]}"
+        origin = f"{source.dataset}@{source.revision[:12]} {source.split}"
+    elif source.dataset == LOCAL_FILE:
+        origin = f"{source.dataset} {source.files[0].name}"
     rows = f"{source.rows} rows"
     if source.sha256:
         rows += f", sha256 {source.sha256[:12]}"
-    console.say(f"source: {dataset} {source.split}, {rows}, licence {source.licence}")
+    console.say(f"source: {origin}, {rows}, licence {source.licence}")
     for part in source.parts:
         _say_source(part)
     for left_out in source.left_out[:SHOWN]:

@@ -107,6 +107,11 @@ class TableRow:
     cut: int
 
     @property
+    def decided(self) -> float:
+        """The share of its answers that are not masked."""
+        return 1 - self.masked / (self.n * self.k)
+
+    @property
     def is_marked(self) -> bool:
         """True if more than ``MOST_MASKED`` of the answers are masked."""
         return self.masked > MOST_MASKED * self.n * self.k
@@ -158,11 +163,16 @@ class Table:
 
     @property
     def best_worker(self) -> str:
-        """The worker alone that is right most often, as a system; "": none was decided."""
+        """The worker alone that is right most often, as a system; "": none was decided.
+
+        Each task weighs the same. Masked answers count as wrong here, because no worker is the best
+        one for answering little that can be decided.
+        """
         right: dict[str, float] = {}
-        for row in self.rows:  # a system's average over all tasks comes last
-            if row.system.startswith(ALONE) and row.accuracy is not None:
-                right[row.system] = row.accuracy
+        for row in self.rows:
+            is_worker = row.system.startswith(ALONE) and row.task != AVERAGE
+            if is_worker and row.accuracy is not None:
+                right[row.system] = right.get(row.system, 0.0) + row.accuracy * row.decided
         return max(right, key=lambda system: right[system], default="")
 
     def row(self, system: str, task: str) -> TableRow:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from openconductor.evaluation.choice import Choice
-from openconductor.evaluation.eval_config import ALONE, HINDSIGHT, WORKERS
+from openconductor.evaluation.eval_config import ALONE, HINDSIGHT, WORKERS, read_spec
 from openconductor.evaluation.tables import Cost
 from openconductor.measures import MOST_MASKED
 from openconductor.report.orchestration import Orchestration
@@ -181,6 +181,22 @@ def say_missing(figures: Orchestration, missing: Missing, sources: Sequence[str]
     return f"Missing for a verdict: {' and '.join(lacks)}."
 
 
+def _expected_cost(system: str, own: Cost, costs: Mapping[str, Cost]) -> Cost:
+    """Return the likely cost of an answer of a system that was not asked yet.
+
+    A vote costs as much as its worker's answers. Any other system is taken to cost as much as the
+    one that is reported on.
+    """
+    spec = read_spec(system)
+    votes = dict(spec.options).get("n")
+    alone = costs.get(f"{ALONE}{spec.argument}")
+    if spec.kind != "consensus" or not isinstance(votes, int) or alone is None:
+        return own
+    dollars = None if alone.dollars is None else votes * alone.dollars
+    calls = None if alone.calls is None else votes * alone.calls
+    return alone._replace(dollars=dollars, calls=calls)
+
+
 def price_missing(
     figures: Orchestration, missing: Missing, costs: Mapping[str, Cost]
 ) -> AskingPrice:
@@ -194,8 +210,9 @@ def price_missing(
             failed = figures.counts.get(system, {}).get("failed", 0)
             times.append((cost, added * figures.repeats + missing.answers * failed))
     for system in missing.systems:
-        count = len(figures.unasked) if system == WORKERS else 1
-        times.append((own, count * questions))
+        rows = len(figures.unasked) if system == WORKERS else 1
+        answers = rows * questions * figures.repeats
+        times.append((_expected_cost(system, own, costs), answers))
     if missing.replays:
         times.append((own, PLAYS * questions))
     if missing.planning:

@@ -130,8 +130,11 @@ class Gateway:
             raise RequestFailed(503, "shutting_down", "the server is shutting down", retry_after=5)
         offered = self.offered(tenant)
         if request.model not in offered:
-            nearest_name = nearest(request.model, offered)
-            message = f"model: got {request.model!r}; the nearest of this key is {nearest_name!r}"
+            like = nearest(request.model, offered, at_least=0.5)
+            example = next(iter(offered), None) if like is None else like
+            message = f"model: got {request.model!r}; GET /v1/models lists the models of this key"
+            if example is not None:
+                message += f", such as {example!r}"
             raise RequestFailed(404, "model_not_found", message, param="model")
         turns = self.check(await self.history.complete(request, tenant.name))
         control = tenant.limit(request.control)

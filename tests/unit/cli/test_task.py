@@ -42,7 +42,7 @@ def test_a_problem_is_shown_by_its_position_or_its_id(run, data, which) -> None:
     assert (ran.code, ran.out) == (0, f"What is 3 + 3?\n\n{prompt}\n")
     assert "math500/test · 2 of 3 · three\n" in ran.err
     assert "reference: 6\ncanonical reply: The final answer is \\boxed{6}.\n" in ran.err
-    assert "source: local file test, 3 rows, sha256 " in ran.err
+    assert f"source: local file {data()}, 3 rows, sha256 " in ran.err
     assert f"a trained Conductor is not shown: {prompt}\n" in ran.err
 
 

@@ -170,6 +170,16 @@ def test_what_one_task_does_not_know_the_average_does_not_know() -> None:
     assert row.tokens_per_question == 15
 
 
+def test_no_worker_is_the_best_one_for_answers_that_could_not_be_decided() -> None:
+    """Ann is right on 2 of 3 questions; Bob on the only one of his that could be decided."""
+    answered = records(["+", "+", "-"], system="worker:ann")
+    answered += records(["+", "u", "f"], system="worker:bob")
+    table = table_of(answered, "workers")
+    assert table.row("worker:bob", "t").accuracy == 1.0
+    assert table.best_worker == "worker:ann"
+    assert table_of(records(["u"], system="worker:bob"), "workers").best_worker == ""
+
+
 # ── differences ───────────────────────────────────────────────────────────────────────────────────
 
 

@@ -158,7 +158,10 @@ def test_the_price_of_what_is_missing_is_that_of_the_answers_so_far(report) -> N
     more = price_missing(figures, Missing(questions=20), costs)
     assert more == (8 * 3, pytest.approx(8 * 0.03))
     vote = price_missing(figures, Missing(systems=("consensus:anna?n=5",)), costs)
-    assert vote == (24, pytest.approx(12 * 0.02))
+    assert vote == (12 * 5, pytest.approx(12 * 5 * 0.01)), "five answers of anna for each question"
+    repeated = replace(figures, repeats=2)
+    assert price_missing(repeated, Missing(systems=("consensus:anna?n=5",)), costs).calls == 2 * 60
+    assert price_missing(repeated, Missing(systems=("best_fixed",)), costs).calls == 2 * 12 * 2
     replays = price_missing(figures, Missing(replays=True), costs)
     assert replays == (16 * 24, pytest.approx(16 * 12 * 0.02))
     again = price_missing(figures, Missing(planning=10), costs)

@@ -32,6 +32,7 @@ from typing import Any
 from openconductor.errors import ConfigError, TaskError
 from openconductor.protocols import Grader
 from openconductor.tasks.data.items import (
+    LOCAL_FILE,
     Benchmark,
     DataFile,
     Item,
@@ -199,7 +200,7 @@ class DatasetTask(Benchmark):
         if self.path is None:
             return fetch(self._data, split, revision=self._revision)
         path = self.path / f"{split}.jsonl" if self.path.is_dir() else self.path
-        return {path: DataFile(str(path))}, Source("local file", split)
+        return {path: DataFile(str(path))}, Source(LOCAL_FILE, split)
 
     def _hash(self, files: Mapping[Path, DataFile], source: Source) -> dict[Path, str]:
         """Return the SHA-256 of each file, checked against the published one."""

@@ -60,6 +60,10 @@ class LeftOut:
     why: str
 
 
+LOCAL_FILE = "local file"
+"""The data set of a source that is a file of this machine."""
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """The origin of problems.
