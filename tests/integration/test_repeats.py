@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.places import DatabasePlace, Place
-from tests.postgres_server import PostgresServer
+from tests.postgres_server import PostgresServer, running
 
 from integration.served import PATHS, request_body
 from openconductor import Conductor, JournalError, Worker, WorkerPool
@@ -241,6 +241,23 @@ async def test_a_repeat_claims_a_request_after_its_end_is_written_and_keeps_that
     assert await asyncio.wait_for(again, 10) is None
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(second.find(repeated(second)), 0.5)
+
+
+async def test_an_answer_that_was_acknowledged_outlives_a_crash_of_the_database(
+    desk: Desk,
+) -> None:
+    with running() as server:
+        database = DatabasePlace(server.new_place())
+        async with AsyncExitStack() as stack:
+            worker = Worker(desk, name="w", retries=0)
+            first, second = await open_clients(stack, worker, database, database)
+            body = request_body("chat")
+            answer = await first.post(PATHS["chat"], json=body)
+            await asyncio.to_thread(server.kill)
+            await asyncio.to_thread(server.start)
+            again = await second.post(PATHS["chat"], json=body)
+            assert again.content == answer.content
+            assert desk.made == 1
 
 
 async def test_the_results_of_tools_are_answered_by_another_replica(

@@ -28,7 +28,7 @@ Place = Annotated[
     ),
 ]
 Name = Annotated[str, typer.Argument(help="The name of the key's holder.", show_default=False)]
-JOURNAL = ServeConfig.journal
+JOURNAL = ServeConfig().journal
 
 
 @keys.callback()

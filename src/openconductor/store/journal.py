@@ -19,7 +19,7 @@ from openconductor.store.rows import Row
 from openconductor.store.sink import QueuedSink, check_content
 from openconductor.store.sqlite.file_records import change_file_record
 from openconductor.store.sqlite.retention import prune_for_ever
-from openconductor.store.sqlite.sqlite_file import last_number, lock, open_for_writing
+from openconductor.store.sqlite.sqlite_file import last_number, lock, open_beside, open_for_writing
 from openconductor.store.store import RecordChange
 from openconductor.store.writer import ADDED, EPISODE_END, REMOVALS, Item, RowBuilder
 
@@ -83,7 +83,8 @@ class Journal(QueuedSink, JournalReader):
 
     def change_record(self, key: str, change: RecordChange) -> None:
         """Replace a record by what ``change`` makes of it, in one step among all processes."""
-        change_file_record(self.path, key, change)
+        with closing(open_beside(self.path)) as connection:
+            change_file_record(connection, self.path, key, change)
 
     def close(self) -> None:
         """Write what is left, and release the file; closing twice is allowed.

@@ -8,8 +8,9 @@ memory.
 from __future__ import annotations
 
 import json
+import sqlite3
+import threading
 import time
-from contextlib import closing
 from pathlib import Path
 
 from openconductor.store.reader import JournalReader
@@ -19,20 +20,40 @@ from openconductor.store.store import RecordChange
 
 
 class FileRecords(JournalReader):
-    """A journal that is only read, but for single records, while its writer goes on."""
+    """A journal that is only read, but for single records, while its writer goes on.
+
+    Args:
+        path: the journal's file.
+
+    Raises:
+        JournalError: it cannot be opened, is not a journal, or has a newer version.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._writing = open_beside(Path(path))
+        self._changing = threading.Lock()  # any thread may change a record
+        super().__init__(path)
 
     def change_record(self, key: str, change: RecordChange) -> None:
         """Replace a record by what ``change`` makes of it, in one step among all processes."""
-        change_file_record(self.path, key, change)
+        with self._changing:
+            change_file_record(self._writing, self.path, key, change)
+
+    def close(self) -> None:
+        """Close the file; closing twice is allowed."""
+        super().close()
+        self._writing.close()  # the last to close moves the log into the file
 
 
-def change_file_record(path: Path, key: str, change: RecordChange) -> None:
+def change_file_record(
+    connection: sqlite3.Connection, path: Path, key: str, change: RecordChange
+) -> None:
     """Replace a record by what ``change`` makes of it; it is durable when this returns.
 
     Raises:
-        JournalError: the file cannot be written, or is not a journal.
+        JournalError: the file cannot be written.
     """
-    with closing(open_beside(path)) as connection, explained(path):
+    with explained(path), connection:  # a failure rolls back
         connection.execute("BEGIN IMMEDIATE")
         query = "SELECT record FROM outcomes WHERE key = ? ORDER BY number DESC LIMIT 1"
         row = connection.execute(query, (key,)).fetchone()
@@ -40,4 +61,3 @@ def change_file_record(path: Path, key: str, change: RecordChange) -> None:
         connection.execute("DELETE FROM outcomes WHERE key = ?", (key,))
         added = "INSERT INTO outcomes (key, written, record) VALUES (?, ?, ?)"
         connection.execute(added, (key, time.time(), compact(value)))
-        connection.execute("COMMIT")
