@@ -94,7 +94,10 @@ def list_keys(journal: Place = JOURNAL, as_json: AsJson = False) -> None:
 
 @keys.command()
 def revoke(name: Name, journal: Place = JOURNAL, as_json: AsJson = False) -> None:
-    """Revoke a key: servers refuse it within 2 seconds; requests under way end as they began."""
+    """Revoke a key; servers refuse it within 2 seconds.
+
+    Requests under way end as they began.
+    """
     with needing("keys", "serve"):
         from openconductor.serving.shared.key_book import KeyBook
     read_store(journal).close()  # a file that is not there is not created
