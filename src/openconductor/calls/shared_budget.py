@@ -62,6 +62,7 @@ class Slice:
         self.limit = limit
         self.spent = Decimal(0)
         self.booked = Decimal(0)
+        self._booked_then = Decimal(0)  # when ``spent`` was heard of
         self._budget = budget
         self._teller = teller
         self._granted = Decimal(0)
@@ -102,7 +103,7 @@ class Slice:
     @property
     def is_passed(self) -> bool:
         """True if more was used than all may, as far as is known here."""
-        return self.spent + self._used - self.booked > self.limit
+        return self.spent + self._used - self._booked_then > self.limit
 
     async def ask(self, needed: Decimal) -> SliceReply:
         """Ask for room for a call, or wait a while for what others may leave.
@@ -131,6 +132,7 @@ class Slice:
         finally:  # it may have been granted though it failed: then it is given back when wanted
             self._teller.watch(self)
         self.spent = balance.spent
+        self._booked_then = self.booked
         if balance.granted:
             self._seen = began
             self._grant(balance.granted)

@@ -163,17 +163,20 @@ class KeyBook:
             KeyClash: a key of the store has one of these names.
             JournalError: the store failed.
         """
+
+        def change(record: Mapping[str, Any] | None) -> Table:
+            return _write(_read_keys(record), config)
+
         keys = keys_in(self._store)
         for booked in keys:
-            if booked.revoked is None and booked.table.name in config:
+            name = booked.table.name
+            if booked.revoked is None and name in config:
                 raise KeyClash(
-                    f"key {booked.table.name!r}: is in the config and in the journal; revoke that "
-                    f"one (openconductor keys revoke {booked.table.name}), or rename a key"
+                    f"key {name!r}: is in the config and in the journal; revoke that one "
+                    f"(openconductor keys revoke {name}), or rename a key"
                 )
         if sorted(config) != sorted(names_in_config(self._store)):
-            self._store.change_record(
-                RECORD, lambda record: _write(_read_keys(record), list(config))
-            )
+            self._store.change_record(RECORD, change)
         return keys
 
 
@@ -256,12 +259,16 @@ async def look(ring: KeyRing, store: RecordReader) -> None:
 
 
 async def follow(ring: KeyRing, store: RecordReader) -> None:
-    """Look again and again, for ever."""
+    """Look whenever the record of the keys has changed, for ever."""
+    seen: Mapping[str, Any] | None = None
     while True:
         await asyncio.sleep(_POLL_S)
         # Requests that need the store tell of it; a newer version may write what this cannot read.
         with suppress(JournalError, ConfigError):
-            await look(ring, store)
+            record = await asyncio.to_thread(store.find_record, RECORD)
+            if record != seen:
+                await look(ring, store)
+                seen = record
 
 
 def _valid(keys: Sequence[BookedKey]) -> list[KeyTable]:
