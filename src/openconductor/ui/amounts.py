@@ -62,12 +62,3 @@ def moment_label(moment: float | None) -> str:
     if moment is None:
         return "–"
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(moment))
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    >>> counted(1, "step"), counted(1200, "step")
-    ('1 step', '1,200 steps')
-    """
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,4 +1,4 @@
-"""Charts as SVG: curves, areas on each other, and a plane of systems, laid out by arithmetic.
+"""Charts as SVG: curves, and areas on each other, laid out by arithmetic.
 
 A chart fills whatever width it gets: its shapes are drawn in a square of ``SIZE`` units that the
 page stretches, and its words stand beside it as text, which does not stretch.
@@ -9,15 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 SIZE = 1000
 """The width and the height of a drawing, in units."""
 MOST_POINTS = 240
 """The most points of a curve; more iterations are drawn as means of neighbours."""
-
-_AIR = 0.11  # of the logarithms of costs, before the smallest and behind the largest
-_LABELLED = (0.0, 0.5, 1.0)  # of the axis of costs: where it is labelled
 
 Values = Sequence[float | None]
 """The values of a series, one an iteration; None: unknown, which is a gap."""
@@ -93,62 +90,6 @@ def draw_chart(
         shapes.append(Series(name, path, last, looks[place] if looks else f"s{place % 8}"))
     places = [_across(at, count) for at in breaks]
     return Chart(title, form, shapes, ticks, count, stacked, places)
-
-
-class Spot(NamedTuple):
-    """A system in the plane; places are in per cent, from the left and from the top.
-
-    Attributes:
-        name: the system's.
-        look: its style class.
-        is_bound: True if it knows the answers, so that it is drawn as a line.
-        x, y: its place.
-        top, bottom: the ends of its interval.
-    """
-
-    name: str
-    look: str
-    is_bound: bool
-    x: float
-    y: float
-    top: float
-    bottom: float
-
-
-class Plane(NamedTuple):
-    """Accuracy against cost: the systems, the ends of the front's lines, and the axis of costs."""
-
-    spots: list[Spot]
-    steps: list[tuple[float, float, float, float]]
-    costs: list[float]
-
-
-def draw_plane(plane: Mapping[str, Any], looks: Mapping[str, str]) -> Plane:
-    """Place systems by the logarithm of their cost, and by their accuracy.
-
-    Args:
-        plane: ``places`` (``cost``, ``right`` with its interval, and ``is_bound``, by system) and
-            ``front``: the systems that no other one beats at its cost, the cheapest first.
-        looks: the style class of each system.
-    """
-    places = plane["places"]
-    logs = {name: math.log10(place["cost"]) for name, place in places.items()}
-    low = min(logs.values()) - _AIR
-    span = max(logs.values()) + _AIR - low
-    spots: dict[str, Spot] = {}
-    for name, place in places.items():
-        x = round(100 * (logs[name] - low) / span, 2)
-        y, bottom, top = (round(100 - 100 * share, 2) for share in place["right"])
-        spots[name] = Spot(name, looks[name], place["is_bound"], x, y, top, bottom)
-    steps: list[tuple[float, float, float, float]] = []
-    right, height = 100.0, 0.0
-    for name in reversed(plane["front"]):
-        spot = spots[name]
-        steps.append((spot.x, spot.y, right, spot.y))
-        if right < 100:
-            steps.append((right, spot.y, right, height))
-        right, height = spot.x, spot.y
-    return Plane(list(spots.values()), steps, [10 ** (low + span * share) for share in _LABELLED])
 
 
 def _binned(values: Values) -> Values:

@@ -17,6 +17,7 @@ from openconductor import errors
 from openconductor.errors import OpenConductorError
 from openconductor.store import EpisodeFilter, EpisodeLine, EpisodeOrder, EpisodeOutcome
 from openconductor.ui.amounts import moment_label
+from openconductor.ui.replies import read_page
 
 PAGE = 50
 """Episodes of a page."""
@@ -127,10 +128,7 @@ def read_listing(query: Mapping[str, str], key: str | None) -> Listing:
         values["since"] = moment
     if key is not None:
         values["key"] = key
-    page = 1
-    with suppress(ValueError):
-        page = min(10**9, max(1, int(query.get("page", "1"))))
-    return Listing(EpisodeFilter(**values), since, page, tuple(problems), key)
+    return Listing(EpisodeFilter(**values), since, read_page(query), tuple(problems), key)
 
 
 def read_since(text: str) -> float | None:

@@ -33,7 +33,7 @@ from openconductor.ui.episode_list import (
 )
 from openconductor.ui.graph import draw_graph
 from openconductor.ui.links import Kin, Links
-from openconductor.ui.pages import Texts, count_texts, render, style_and_hash
+from openconductor.ui.pages import Texts, clipped, count_texts, render, style_and_hash
 from openconductor.ui.parts import Part, rounds_of
 from openconductor.ui.replies import Page, PageProblem
 from openconductor.ui.snippets import SERVER, as_curl, as_python
@@ -47,6 +47,19 @@ LIST_POLL_S = 2.0
 _SNIPPET = 6_000  # characters; longer ones are only in the JSON
 _MOST_MESSAGES = 60  # of a call that are shown on a page
 _MOST_TURNS = 20  # before the last one; the latest
+_PART_DATA = (
+    "key",
+    "title",
+    "name",
+    "instead_of",
+    "state",
+    "access",
+    "subtask",
+    "seconds",
+    "completion",
+    "error",
+    "usage",
+)
 
 
 class _Located(NamedTuple):
@@ -171,18 +184,15 @@ class EpisodePages:
         self, line: EpisodeLine, stored: StoredEpisode, request: Request, *, whole: bool = False
     ) -> dict[str, object]:
         """Return what the page of an episode shows; ``whole``: with all texts in full."""
-        rounds = rounds_of(stored, is_stopped=line.is_stopped)
+        drawn = _draw(line, stored)
+        rounds = drawn["rounds"]
         server = str(request.base_url).removesuffix("/") if self.serves else SERVER
         server = server.removesuffix(PREFIX)
         key = self.entrance.door.has_keys
         curl = as_curl(stored.question, model=line.model, server=server, key=key)
         return {
-            "line": line,
-            "episode": stored,
-            "rounds": rounds,
+            **drawn,
             "graph": draw_graph(rounds),
-            "narrow_graph": draw_graph(rounds, upright=True),
-            "timeline": draw_timeline(rounds, stored.seconds),
             "ledger": draw_up(stored),
             "cut": Texts(count_texts(rounds), whole=whole),
             "has_texts": bool(stored.question),
@@ -216,17 +226,14 @@ class EpisodePages:
         line, stored = self.find_episode(request.path_params["identifier"], visitor)
         rounds = rounds_of(stored, is_stopped=line.is_stopped)
         parts = [part for played in rounds for part in played.parts]
-        keys = [part.key for part in parts]
         key = request.path_params["part"]
-        if key not in keys:
+        part = next((part for part in parts if part.key == key), None)
+        if part is None:
             raise PageProblem(404, f"This episode has no part {key!r}.")
-        place = keys.index(key)
-        part = parts[place]
         values = {
             "line": line,
             "part": part,
-            "before": keys[place - 1] if place else None,
-            "after": keys[place + 1] if place + 1 < len(keys) else None,
+            "parts": parts,
             "cut": Texts(min(len(part.messages), _MOST_MESSAGES) + 4),
             "has_texts": bool(stored.question),
             "exported": False,
@@ -252,18 +259,7 @@ class EpisodePages:
         """Show two episodes side by side."""
         identifiers = request.query_params.getlist("id")
         episodes = [self.find_episode(identifier, visitor) for identifier in identifiers[:2]]
-        sides: list[dict[str, object]] = []
-        for line, stored in episodes:
-            rounds = rounds_of(stored, is_stopped=line.is_stopped)
-            sides.append(
-                {
-                    "line": line,
-                    "episode": stored,
-                    "graph": draw_graph(rounds, upright=True),
-                    "timeline": draw_timeline(rounds, stored.seconds),
-                    "rounds": rounds,
-                }
-            )
+        sides = [_draw(line, stored) for line, stored in episodes]
 
         def data() -> object:
             forms = [
@@ -272,7 +268,7 @@ class EpisodePages:
             ]
             return {"episodes": forms}
 
-        texts = sum(count_texts(rounds_of(stored)) for _, stored in episodes)
+        texts = sum(count_texts(side["rounds"]) for side in sides)
         values = {"sides": sides, "cut": Texts(texts), "marked": len(identifiers)}
         return Page("compare", "Two episodes side by side", values, data)
 
@@ -284,6 +280,18 @@ def _find_in(
     lines = store.lines(chosen, limit=1)
     stored = store.episode(lines[0].id) if lines else None
     return None if stored is None else _Located(lines[0], stored, journal)
+
+
+def _draw(line: EpisodeLine, stored: StoredEpisode) -> dict[str, Any]:
+    """Return an episode with its rounds, as a graph and in time."""
+    rounds = rounds_of(stored, is_stopped=line.is_stopped)
+    return {
+        "line": line,
+        "episode": stored,
+        "rounds": rounds,
+        "narrow_graph": draw_graph(rounds, upright=True),
+        "timeline": draw_timeline(rounds, stored.seconds),
+    }
 
 
 def can_go_on(stored: StoredEpisode) -> bool:
@@ -305,19 +313,13 @@ def _kin_json(kin: Kin) -> dict[str, object]:
 
 
 def _title(line: EpisodeLine) -> str:
-    text = " ".join((line.question or f"Episode {line.id}").split())
-    return text if len(text) <= 80 else f"{text[:79]}…"
+    return clipped(" ".join((line.question or f"Episode {line.id}").split()), 80)
 
 
 def _part_json(part: Part) -> dict[str, Any]:
     """Return a part in JSON's types, its texts in full."""
-    names = ("key", "title", "name", "instead_of", "state", "access", "subtask", "seconds")
-    form = {name: getattr(part, name) for name in names}
+    form = {name: plain(getattr(part, name)) for name in _PART_DATA}
     form["messages"] = [{"role": turn.role, "content": turn.content} for turn in part.messages]
-    for name in ("text", "reasoning", "tool_calls", "finish_reason"):
-        form[name] = None if part.completion is None else plain(getattr(part.completion, name))
-    form["error"] = plain(part.error)
-    form["usage"] = plain(part.usage)
     form["attempts"] = [
         {"worker": call.worker, "outcome": call.outcome, "usage": plain(call.usage)}
         for call, _ in part.attempts

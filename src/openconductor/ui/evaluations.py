@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -14,7 +15,6 @@ from openconductor.report.runs.numbers_reader import Numbers, NumbersReader
 from openconductor.report.runs.run_folders import RunFolder
 from openconductor.store import read_store
 from openconductor.ui.changes import Changes, PageState
-from openconductor.ui.charts import draw_plane
 from openconductor.ui.door import PREFIX, Visitor
 from openconductor.ui.entrance import Entrance
 from openconductor.ui.pages import colour_class
@@ -29,37 +29,34 @@ POLL_S = 2.0
 """How often a run that is looked at is looked for changes."""
 
 
+@dataclass(frozen=True, slots=True)
 class EvaluationPages:
     """Shows evaluations, and tells of changes of all runs.
 
-    Args:
+    Attributes:
         runs: finds them.
         entrance: knows who asks.
-        changes: tells open pages of changes.
+        streams: tell open pages of changes.
+        reader: reads the numbers of evaluations.
     """
 
-    def __init__(self, runs: Runs, entrance: Entrance, changes: Changes) -> None:
-        self._runs = runs
-        self._entrance = entrance
-        self._changes = changes
-        self._reader = NumbersReader()
+    runs: Runs
+    entrance: Entrance
+    streams: Changes
+    reader: NumbersReader = field(default_factory=NumbersReader)
 
     def evaluation(self, request: Request, visitor: Visitor) -> Page:
         """Show an evaluation: verdict, tables, accuracy against cost, shares by task."""
-        run = self._runs.named(request, visitor)
+        run = self.runs.named(request, visitor)
         numbers = self.numbers(run)
+        looks = {} if numbers is None else looks_of(numbers)
         version = self._state(run).version
-        values: dict[str, object] = {"run": run, "numbers": numbers, "version": version}
-        if numbers is not None:
-            looks = looks_of(numbers)
-            plane = numbers["plane"]
-            drawn = None if isinstance(plane, str) else draw_plane(plane, looks)
-            values["plane"] = drawn
+        values = {"run": run, "numbers": numbers, "looks": looks, "version": version}
         return Page("evaluation", f"Evaluation {run.name}", values, lambda: numbers)
 
     def questions(self, request: Request, visitor: Visitor) -> Page:
         """Show who was right where."""
-        run = self._runs.named(request, visitor)
+        run = self.runs.named(request, visitor)
         numbers = self.numbers(run)
         if numbers is None:
             return self.evaluation(request, visitor)
@@ -69,7 +66,7 @@ class EvaluationPages:
             for place, question in enumerate(numbers["questions"])
             if show in question["tags"]
         ]
-        page = read_page(request)
+        page = read_page(request.query_params)
         marks = len(numbers["systems"]) * numbers["table"]["repeats"]
         size = max(1, MARKS // marks)
         shown = chosen[(page - 1) * size : page * size]
@@ -85,7 +82,7 @@ class EvaluationPages:
 
     def answer(self, request: Request) -> Response:
         """Lead to the episode of an answer: question, system and repeat, by their places."""
-        run = self._runs.named(request, self._entrance.visitor(request))
+        run = self.runs.named(request, self.entrance.visitor(request))
         numbers = self.numbers(run)
         places = request.path_params
         if numbers is not None and places["question"] < len(numbers["questions"]):
@@ -100,13 +97,13 @@ class EvaluationPages:
 
     def changes(self, request: Request) -> Response:
         """Tell of changes of a training or an evaluation."""
-        visitor = self._entrance.visitor(request)
+        visitor = self.entrance.visitor(request)
 
         def look() -> PageState:
-            return self._state(self._runs.named(request, visitor))
+            return self._state(self.runs.named(request, visitor))
 
         look()  # a problem is answered before the stream begins
-        return self._changes.stream(request, visitor, look, POLL_S)
+        return self.streams.stream(request, visitor, look, POLL_S)
 
     def _state(self, run: RunFolder) -> PageState:
         """Return the state of a run's page; that of an evaluation changes with its numbers."""
@@ -117,7 +114,7 @@ class EvaluationPages:
         return PageState(f"{id(numbers)}-{numbers.done()}", numbers.done() and is_over)
 
     def _read(self, run: RunFolder) -> Future[Numbers]:
-        return self._reader.read(run.folder, run.version, running=run.state == "running")
+        return self.reader.read(run.folder, run.version, running=run.state == "running")
 
     def numbers(self, run: RunFolder) -> Numbers | None:
         """Return the numbers of an evaluation; None: they are still being read.

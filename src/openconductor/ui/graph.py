@@ -24,7 +24,8 @@ _INSET = 2 * _MARGIN  # from the edge of a drawing to its nodes
 _HEAD = 30  # the height of a lane's title
 _WIDTH = 1128  # of a graph on a wide screen, unless a round has more columns than fit
 _MIN_GAP, _SPREAD = 28, 14  # between columns, and between the nodes of a column
-_NODE_WIDTHS = (156, 280)  # the least and the most, on a wide screen
+_LEAST_PITCH = 182  # from a column to the next
+_MOST_WIDTH = 280  # of a node on a wide screen
 _ARC = 26  # how far an edge passes below the nodes that it skips
 _UPRIGHT_WIDTH, _UPRIGHT_NODE, _UPRIGHT_GAP = 328, 252, 26
 _LEFT, _RIGHT = 20, 40  # the room beside the nodes of an upright graph, for its arcs
@@ -164,12 +165,9 @@ class _Wide:
 
     def __init__(self, rounds: Sequence[RoundParts]) -> None:
         count = 1 + max((column for played in rounds for column in _columns(played)), default=0)
-        least, most = _NODE_WIDTHS
-        needed = count * least + (count - 1) * _MIN_GAP + 2 * _INSET
-        self.width = max(_WIDTH, needed)
-        room = self.width - 2 * _INSET
-        self.node_width = min(most, (room - (count - 1) * 2 * _MIN_GAP) // count)
-        self.node_width = max(least, self.node_width)
+        room = max(_WIDTH - 2 * _INSET, count * _LEAST_PITCH)
+        self.width = room + 2 * _INSET
+        self.node_width = min(_MOST_WIDTH, room // count - _MIN_GAP)
         self._pitch = (room - self.node_width) / max(1, count - 1)
 
     def place(self, played: RoundParts, top: int) -> list[Node]:

@@ -6,6 +6,7 @@ Each link is two records of its own, so that several processes may write links o
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from openconductor.store import EpisodeFilter, EpisodeLine, StoreReader
@@ -39,23 +40,23 @@ class Kin(NamedTuple):
     made_into: tuple[EpisodeLink, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
 class Links:
     """Reads and keeps links.
 
-    Args:
+    Attributes:
         store: holds the records.
-        keep: writes one.
+        keep: writes one; None: nobody may ask.
     """
 
-    def __init__(self, store: StoreReader, keep: Keep | None) -> None:
-        self._store = store
-        self._keep = keep
+    store: StoreReader
+    keep: Keep | None
 
     def of(self, identifier: str, visitor: Visitor) -> Kin:
         """Return the links of an episode, as far as the visitor may see the others."""
         made_from: EpisodeLink | None = None
         made_into: list[EpisodeLink] = []
-        records = self._store.find_history(f"{AGAIN}{identifier}")
+        records = self.store.find_history(f"{AGAIN}{identifier}")
         # What an episode was made from is its first record; it may have been made into many.
         for record in [*records[:1], *records[1:][-_MOST:]]:
             link = self._find(record, visitor)
@@ -67,12 +68,12 @@ class Links:
 
     async def add(self, earlier: str, later: str, change: str) -> None:
         """Link an episode with the one that it was made from."""
-        assert self._keep is not None
+        assert self.keep is not None
         for episode, other in ((later, earlier), (earlier, later)):
             link = {"id": other, "change": change, "is_earlier": other == earlier}
-            await self._keep(f"{AGAIN}{episode}", link)
+            await self.keep(f"{AGAIN}{episode}", link)
 
     def _find(self, entry: Mapping[str, str], visitor: Visitor) -> EpisodeLink | None:
         chosen = EpisodeFilter(identifier=entry["id"], key=visitor.key)
-        lines = self._store.lines(chosen, limit=1)
+        lines = self.store.lines(chosen, limit=1)
         return EpisodeLink(lines[0], entry["change"]) if lines else None

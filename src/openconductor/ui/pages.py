@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from openconductor.report.words import counted
 from openconductor.ui import amounts
 from openconductor.ui.door import PREFIX
 from openconductor.ui.entrance import with_plain_lines
@@ -31,15 +32,17 @@ POLICY = (
 COLOURS = 8
 """The colours of workers, by ordinal; further workers are hollow, and known by their names."""
 
-_TEXTS = 90_000  # bytes of all cut texts of a page
-_LEAST = 300  # bytes that each of them may have
-_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # no HTML may hold them
-_COMMAND = re.compile(": (openconductor .+)$")
-_STATIC = {
+STATIC = {
     "icon.svg": "image/svg+xml",
     "script.js": "text/javascript",
     "style.css": "text/css",
 }
+"""The media types of the static files, by name."""
+
+_TEXTS = 90_000  # bytes of all cut texts of a page
+_LEAST = 300  # bytes that each of them may have
+_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # no HTML may hold them
+_COMMAND = re.compile(": (openconductor .+)$")
 
 
 class Excerpt(NamedTuple):
@@ -105,27 +108,22 @@ def clipped(text: str, most: int) -> str:
 
 
 @functools.cache
-def static_file(name: str) -> tuple[bytes, str, str] | None:
-    """Return a static file's bytes, its media type and its digest; None: there is none."""
-    if name not in _STATIC:
-        return None
+def static_file(name: str) -> tuple[bytes, str, str]:
+    """Return a static file's bytes, its media type and its digest."""
     content = files("openconductor.ui").joinpath("static", name).read_bytes()
-    return content, _STATIC[name], sha256(content).hexdigest()[:12]
+    return content, STATIC[name], sha256(content).hexdigest()[:12]
 
 
 def style_and_hash() -> tuple[str, str]:
     """Return the style sheet and its hash, as a policy of an exported file names it."""
-    found = static_file("style.css")
-    assert found is not None
-    content = found[0]
+    content, _, _ = static_file("style.css")
     return content.decode(), b64encode(sha256(content).digest()).decode()
 
 
 def _address(name: str) -> str:
     """Return the address of a static file, which changes with its content."""
-    found = static_file(name)
-    assert found is not None
-    return f"{PREFIX}/{name}?v={found[2]}"
+    _, _, digest = static_file(name)
+    return f"{PREFIX}/{name}?v={digest}"
 
 
 def _form(value: float | None, form: str) -> str:
@@ -153,7 +151,7 @@ _FILTERS: dict[str, Any] = {
     "price": amounts.price_label,
     "seconds": amounts.seconds_label,
     "moment": amounts.moment_label,
-    "counted": amounts.counted,
+    "counted": counted,
     "colour": colour_class,
     "clipped": clipped,
     "form": _form,

@@ -19,7 +19,6 @@ from openconductor.types import (
     Episode,
     Message,
     Round,
-    Step,
     StepResult,
     Usage,
     Workflow,
@@ -229,7 +228,7 @@ def _step_part(
         instead_of=planned if asked != planned else "",
         state=_state_of(result),
         sees=tuple(seen for seen in step.visible(index) if 0 <= seen < index),
-        sees_answer=answered if _sees_all(step) else None,
+        sees_answer=answered if step.access == "all" else None,
         subtask=step.subtask,
         messages=result.messages,
         completion=result.completion,
@@ -238,10 +237,6 @@ def _step_part(
         started=result.started,
         ended=result.ended,
     )
-
-
-def _sees_all(step: Step) -> bool:
-    return step.access == "all"
 
 
 def _state_of(result: StepResult) -> State:

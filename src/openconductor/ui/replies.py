@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from openconductor.store.serialisation import plain
@@ -45,9 +44,9 @@ class Page:
     data: Callable[[], object]
 
 
-def read_page(request: Request) -> int:
-    """Return the number of a page of a list, from 1."""
-    text = request.query_params.get("page", "1")
+def read_page(query: Mapping[str, str]) -> int:
+    """Return the number of a page of a list, from 1, as the query of an address has it."""
+    text = query.get("page", "1")
     return max(1, int(text)) if text.isdecimal() and len(text) < 9 else 1
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from starlette.requests import Request
 
-from openconductor.evaluation.records import CONFIG
-from openconductor.report.runs.run_folders import RunFolder, RunKind, find_runs, read_run
+from openconductor.report.runs.run_folders import RunFolder, RunKind, find_runs
 from openconductor.store.serialisation import plain
 from openconductor.ui.door import Visitor
 from openconductor.ui.replies import Page, PageProblem
@@ -38,11 +36,8 @@ class Runs:
             PageProblem: there is none, or it is of another kind, or the visitor may not.
         """
         check_may_see_runs(visitor)
-        for parts in _possible_parts(name):
-            run = None
-            if all(part not in ("", ".", "..") and "/" not in part for part in parts):
-                run = read_run(self.root.joinpath(*parts) / CONFIG, self.root)
-            if run is not None and run.kind == kind:
+        for run in find_runs(self.root, name):
+            if run.kind == kind:
                 return run
         raise PageProblem(404, f"There is no {kind} {name!r} here.")
 
@@ -62,14 +57,6 @@ class Runs:
         shown = runs[:MOST_LISTED]
         values = {"root": self.root, "runs": shown, "all": len(runs)}
         return Page("runs", "Runs", values, lambda: {"runs": plain(shown)})
-
-
-def _possible_parts(name: str) -> Iterator[tuple[str, ...]]:
-    """Yield the paths that a run's name may stand for; a folder's own name may hold ":", too."""
-    yield (name,)
-    for place, character in enumerate(name):
-        if character == ":":
-            yield name[:place], name[place + 1 :]
 
 
 def check_may_see_runs(visitor: Visitor) -> None:

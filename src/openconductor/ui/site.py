@@ -30,7 +30,7 @@ from openconductor.ui.entrance import Entrance
 from openconductor.ui.episodes import EpisodePages
 from openconductor.ui.evaluations import EvaluationPages
 from openconductor.ui.links import Links
-from openconductor.ui.pages import POLICY, render, static_file
+from openconductor.ui.pages import POLICY, STATIC, render, static_file
 from openconductor.ui.pool_page import WorkerPages
 from openconductor.ui.replies import Page, PageProblem, as_json
 from openconductor.ui.runs import Runs
@@ -105,15 +105,13 @@ class Site:
         entrance = self._entrance
         return [
             Route("/", self._home),
-            Route("/{name:str}.css", self._static),
-            Route("/{name:str}.js", self._static),
-            Route("/{name:str}.svg", self._static),
             Route("/session", entrance.session, methods=["GET", "POST"]),
             Route("/leave", entrance.leave, methods=["POST"]),
             Route("/links", entrance.link, methods=["POST"]),
             *self._episode_routes(),
             *self._run_routes(),
             *self._ask_routes(),
+            Route("/{name:str}", self._static),
         ]
 
     def _episode_routes(self) -> list[Route]:
@@ -249,10 +247,10 @@ class Site:
         return RedirectResponse(f"{PREFIX}/episodes", 303)
 
     async def _static(self, request: Request) -> Response:
-        found = static_file(request.url.path.rpartition("/")[2])
-        if found is None:
-            raise PageProblem(404, "There is no such file.")
-        content, media_type, _ = found
+        name = request.path_params["name"]
+        if name not in STATIC:
+            raise PageProblem(404, "There is nothing at this address.")
+        content, media_type, _ = static_file(name)
         headers = {"cache-control": "public, max-age=31536000, immutable"}
         return Response(content, headers=headers, media_type=media_type)
 

@@ -42,11 +42,6 @@ class Timeline:
     seconds: float
     bars: tuple[Bar, ...]
 
-    @property
-    def ticks(self) -> tuple[float, ...]:
-        """Moments for the axis, in seconds."""
-        return tuple(self.seconds * quarter / 4 for quarter in range(5))
-
 
 def draw_timeline(rounds: Sequence[RoundParts], seconds: float = 0.0) -> Timeline:
     """Lay out the times of an episode's rounds.
@@ -91,16 +86,12 @@ def critical_path(played: RoundParts) -> list[str]:
         ended = [part for part in candidates if part.ended is not None]
         if not ended:
             break
-        latest = max(ended, key=_end_of)
+        latest = max(ended, key=lambda part: part.ended or 0.0)
         path.append(latest.key)
         candidates = [played.steps[seen] for seen in latest.sees]
     if played.planning is not None:
         path.append(played.planning.key)
     return path
-
-
-def _end_of(part: Part) -> float:
-    return part.ended or 0.0
 
 
 def _per_cent(seconds: float, total: float) -> float:

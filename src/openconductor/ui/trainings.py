@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
@@ -25,7 +26,7 @@ from openconductor.ui.runs import Runs
 ROWS = 25
 """Iterations of a page of the table."""
 ROLLOUTS = 32
-"""Rollouts of a page, at most; a group is not parted."""
+"""Rollouts of a page, at most; a larger group goes on overleaf."""
 MOST_RUNS = 8
 """The most trainings over each other."""
 
@@ -56,18 +57,18 @@ _HALO = {"given_valid": "halo"}  # wide and pale, as it often is the accuracy
 _LOOKS = ("s0", "s6", "s3", "s5", "s1", "s2", "s4", "s7")  # of trainings, by their place
 
 
+@dataclass(frozen=True, slots=True)
 class TrainingPages:
     """Shows trainings, which ``runs`` finds."""
 
-    def __init__(self, runs: Runs) -> None:
-        self._runs = runs
+    runs: Runs
 
     def training(self, request: Request, visitor: Visitor) -> Page:
         """Show the curves of a training."""
-        run = self._runs.named(request, visitor)
+        run = self.runs.named(request, visitor)
         course = read_training(run)
         curve = course.curve
-        page = read_page(request)
+        page = read_page(request.query_params)
         end = len(curve) - (page - 1) * ROWS
         results = run.read_json(RESULTS)
         values = {
@@ -88,7 +89,7 @@ class TrainingPages:
         """Show trainings over each other."""
         curves: dict[str, Sequence[Iteration]] = {}
         for name in request.query_params.getlist("run")[:MOST_RUNS]:
-            curves[name] = read_training(self._runs.find(name, "training", visitor)).curve
+            curves[name] = read_training(self.runs.find(name, "training", visitor)).curve
         charts: list[Chart] = []
         for measure in _COMPARED:
             series = {name: _column(curve, measure) for name, curve in curves.items()}
@@ -103,31 +104,34 @@ class TrainingPages:
 
     def iteration(self, request: Request, visitor: Visitor) -> Page:
         """Show the rollouts of an iteration, group by group."""
-        run = self._runs.named(request, visitor)
+        run = self.runs.named(request, visitor)
         curve = read_training(run).curve
         number: int = request.path_params["number"]
         if number >= len(curve):
             raise PageProblem(404, f"This training has no iteration {number} yet.")
-        table = "imitate" if curve[number].phase == "imitate" else "rollout"
-        group = min(ROLLOUTS, run.recipe.get(table, {}).get("completions", ROLLOUTS))
-        most = ROLLOUTS // group * group
-        page = read_page(request)
-        start = (page - 1) * most
+        page = read_page(request.query_params)
+        start = (page - 1) * ROLLOUTS
         first, second = f"iteration {number}/", f"iteration {number}, round 1/"
         again = request.query_params.get("round") == "2"
         rollouts: list[Mapping[str, Any]] = []
         with read_store(run.journal) as store:
             has_second = store.find_record(f"{second}0") is not None
-            for place in range(start, start + most + 1):
+            for place in range(start, start + ROLLOUTS + 1):
                 record = store.find_record(f"{second if again else first}{place}")
                 if record is not None:
                     rollouts.append(record)
-        data = {"measures": curve[number], "rollouts": rollouts[:most], "page": page}
-        values: dict[str, object] = dict(data, run=run, number=number, curve=curve, again=again)
-        values["names"] = MEASURES
-        values["has_second"] = has_second
-        values["more"] = len(rollouts) > most
-        values["cut"] = Texts(2 * most)
+        data = {"measures": curve[number], "rollouts": rollouts[:ROLLOUTS], "page": page}
+        values = {
+            **data,
+            "run": run,
+            "number": number,
+            "curve": curve,
+            "again": again,
+            "names": MEASURES,
+            "has_second": has_second,
+            "more": len(rollouts) > ROLLOUTS,
+            "cut": Texts(2 * ROLLOUTS),
+        }
         return Page("iteration", f"Iteration {number} of {run.name}", values, lambda: plain(data))
 
 

@@ -10,6 +10,7 @@ and reports are made of.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,7 @@ from openconductor.report.sections import Section, pool_sections, sections
 from openconductor.store.serialisation import plain
 from openconductor.types import Usage
 
+_MARGIN = 0.11
 EXCERPT = 120
 """The characters of a question that a list shows."""
 MARKS = {True: "+", False: "-", None: "?"}
@@ -47,7 +49,9 @@ def read_numbers(folder: Path) -> dict[str, Any]:
 
     - ``best_alone``: the worker alone that is right most often, as a system.
     - ``table``, ``tables``: its table as values, and as titles, heads and rows of texts.
-    - ``plane``: accuracy against cost (a text: why there is none).
+    - ``plane``: accuracy against cost (a text: why there is none). Of each system ``x`` and ``y``
+      (of the share and its interval) are per cent from the left and from the top; ``axis`` has the
+      costs at the left, in the middle and at the right.
     - ``report``: the verdict and its figures; None, and ``no_report`` says why.
     - ``sections``: the parts of the report, and those of the pool.
     - ``questions``: each with the marks of every system, in their order (``++ -?`` of two systems
@@ -136,17 +140,26 @@ def _place_systems(results: Results, ours: str) -> dict[str, Any] | str:
     plane = find_plane(Material(results.records, results.workers, system=ours or None))
     if isinstance(plane, str):
         return plane
+    # Costs stand on a logarithmic axis, which begins and ends a little beside them.
+    logs = {place.name: math.log10(place.cost.value) for place in plane.places}
+    low = min(logs.values()) - _MARGIN
+    span = max(logs.values()) + _MARGIN - low
     places: dict[str, Any] = {}
     for place in plane.places:
         right = (place.right.value, place.right.low, place.right.high)
+        across = (logs[place.name] - low) / span
         is_bound = place.group == GROUP_OF_BOUNDS
-        places[place.name] = {"cost": place.cost.value, "right": right, "is_bound": is_bound}
-    return {
-        "unit": plane.unit,
-        "places": places,
-        "front": [place.name for place in plane.front],
-        "free": {place.name: place.right.value for place in plane.decided if not place.cost.value},
-    }
+        values: dict[str, Any] = {"cost": place.cost.value, "right": right, "is_bound": is_bound}
+        values["x"] = round(100 * across, 2)
+        values["y"] = [round(100 - 100 * share, 2) for share in right]
+        places[place.name] = values
+    front = [place.name for place in plane.front]
+    free: dict[str, float] = {}
+    for place in plane.decided:
+        if not place.cost.value:
+            free[place.name] = place.right.value
+    axis = [10 ** (low + span * share) for share in (0.0, 0.5, 1.0)]
+    return {"unit": plane.unit, "places": places, "axis": axis, "front": front, "free": free}
 
 
 def _mark_questions(results: Results, folder: Path, ours: str) -> Iterator[dict[str, Any]]:

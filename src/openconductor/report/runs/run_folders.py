@@ -64,12 +64,20 @@ class RunFolder:
         return {}
 
 
-def find_runs(root: Path) -> list[RunFolder]:
-    """Return the runs in a folder and in its folders, the one that was written last first."""
-    recipes = [*root.glob(f"*/{CONFIG}"), *root.glob(f"*/*/{CONFIG}")]
-    runs = [read_run(recipe, root) for recipe in recipes]
-    known = [run for run in runs if run is not None]
-    return sorted(known, key=lambda run: run.written, reverse=True)
+def find_runs(root: Path, name: str | None = None) -> list[RunFolder]:
+    """Return the runs in a folder and in its folders, the one that was written last first.
+
+    Args:
+        root: the folder.
+        name: only those of this name; None: all.
+    """
+    runs: list[RunFolder] = []
+    for recipe in [*root.glob(f"*/{CONFIG}"), *root.glob(f"*/*/{CONFIG}")]:
+        if name in (None, _name_of(recipe.parent, root)):
+            run = read_run(recipe, root)
+            if run is not None:
+                runs.append(run)
+    return sorted(runs, key=lambda run: run.written, reverse=True)
 
 
 def read_run(file: Path, root: Path) -> RunFolder | None:
@@ -95,8 +103,11 @@ def read_run(file: Path, root: Path) -> RunFolder | None:
         state = "finished"
     elif time() - written < _QUIET_S:
         state = "running"
-    name = ":".join(folder.relative_to(root).parts)
-    return RunFolder(name, folder, kind, recipe, written, state)
+    return RunFolder(_name_of(folder, root), folder, kind, recipe, written, state)
+
+
+def _name_of(folder: Path, root: Path) -> str:
+    return ":".join(folder.relative_to(root).parts)
 
 
 def _written(path: Path) -> float:

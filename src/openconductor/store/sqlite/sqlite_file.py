@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -179,7 +180,8 @@ def lock(path: Path) -> sqlite3.Connection:
         try:
             holder.execute("PRAGMA journal_mode = OFF")  # nothing is ever written there
             holder.execute("BEGIN EXCLUSIVE")
-            os.utime(f"{path}-lock")  # readers are told since when it is held
+            now = time.time_ns()  # a file's own clock may be some milliseconds late
+            os.utime(f"{path}-lock", ns=(now, now))  # readers are told since when it is held
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise
