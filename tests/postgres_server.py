@@ -108,13 +108,18 @@ class PostgresServer:
 
     def new_place(self) -> str:
         """Create an empty schema; return a URL that leads there."""
-        import psycopg
+        return place_in(self._folder)
 
-        name = f"test_{uuid.uuid4().hex}"
-        url = f"postgresql://postgres@/postgres?host={self._folder}"
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(f"CREATE SCHEMA {name}".encode())
-        return f"{url}&options=-csearch_path%3D{name}"
+
+def place_in(folder: Path) -> str:
+    """Create an empty schema in the server of a socket's folder; return a URL that leads there."""
+    import psycopg
+
+    name = f"test_{uuid.uuid4().hex}"
+    url = f"postgresql://postgres@/postgres?host={folder}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {name}".encode())
+    return f"{url}&options=-csearch_path%3D{name}"
 
 
 @contextmanager

@@ -114,6 +114,28 @@ def test_a_process_whose_own_connection_stood_still_buries_nobody_at_once(
         assert slices(place) == 2
 
 
+@pytest.mark.slow
+def test_a_store_reads_again_soon_after_a_long_outage() -> None:
+    with running(*UNSAFE) as server:
+        place = DatabasePlace(server.new_place())
+        with place.open() as store:
+            assert store.episodes() == []
+            server.kill()
+            end = time.monotonic() + 20
+            while time.monotonic() < end:
+                reads(store)
+            server.start()
+            wait_until(lambda: reads(store), 5)
+
+
+def reads(store: Any) -> bool:
+    """Return True if a store, which is empty, can be read."""
+    try:
+        return store.episodes() == []
+    except JournalError:
+        return False
+
+
 # ── a clock that jumps ────────────────────────────────────────────────────────────────────────────
 class Clock:
     """A clock of the database that a test sets.

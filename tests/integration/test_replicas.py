@@ -43,8 +43,9 @@ CLIENTS = 64
 LAUNCH = """
 import sys
 from openconductor.calls import shared_budget
-from openconductor.store.postgres import postgres_writer
+from openconductor.store.postgres import database, postgres_writer
 postgres_writer.LEASE_S, shared_budget._TRUSTED_S, shared_budget._SETTLE_S = 3.0, 1.5, 0.5
+database.ANSWER_S = database.DatabaseConnection.limit_s = 2.5
 from openconductor.cli import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -134,7 +135,8 @@ async def ask_all(
     ended: Counter[str] = Counter()
     numbers = iter(range(requests))
     alive = list(servers)
-    limits = httpx.Limits(max_connections=CLIENTS)
+    # A client ends a connection that nobody uses before the server does.
+    limits = httpx.Limits(max_connections=CLIENTS, keepalive_expiry=1)
     headers = {"authorization": f"Bearer {KEY}"}
     async with httpx.AsyncClient(timeout=60, limits=limits, headers=headers) as client:
 

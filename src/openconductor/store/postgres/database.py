@@ -15,7 +15,7 @@ import psycopg
 from psycopg.abc import RV, PQGen
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
-from psycopg_pool import ConnectionPool
+from psycopg_pool import ConnectionPool, PoolTimeout
 
 from openconductor.errors import ConfigError, JournalError
 from openconductor.store import place_name
@@ -28,7 +28,8 @@ dead processes, or changes a record."""
 BLOCK = 1000
 """Numbers of messages and texts that a process takes at a time."""
 _POOLED = 7  # connections that read; the writer has one more
-_WAIT_S = 10.0  # for a connection
+_WAIT_S = 10.0  # for a connection,
+_AWAY_S = 1.0  # and after nobody got one in that time
 _CHECK_S = 2.0  # in which the server answers on a connection that nobody uses
 
 ANSWER_S = 25.0
@@ -184,6 +185,7 @@ class Database:
             "tcp_user_timeout": 25_000,  # milliseconds
         }
         self._url = url
+        self._is_away = False
         self._pool = ConnectionPool(
             url,
             connection_class=DatabaseConnection,
@@ -191,6 +193,7 @@ class Database:
             min_size=0,
             max_size=_POOLED,
             timeout=_WAIT_S,
+            reconnect_timeout=_AWAY_S,  # else its pauses grow for as long as an outage
             num_workers=1,
             open=False,
         )
@@ -283,6 +286,8 @@ class Database:
         try:
             with self._connection(limit_s) as connection:
                 return execute(connection, query, values).fetchall()
+        except PoolTimeout:
+            raise
         except psycopg.OperationalError:
             self._pool.check()  # after a restart of the database all connections are lost
             with self._connection(limit_s) as connection:
@@ -290,13 +295,21 @@ class Database:
 
     @contextmanager
     def _connection(self, limit_s: float | None) -> Generator[DatabaseConnection]:
-        """Lend a connection of the pool."""
-        with self._pool.connection() as connection:
-            connection.limit_s = limit_s or ANSWER_S
-            try:
-                yield connection
-            finally:
-                connection.limit_s = _CHECK_S
+        """Lend a connection of the pool.
+
+        While the database is away each caller waits for a short time, because others wait in line.
+        """
+        try:
+            with self._pool.connection(_AWAY_S if self._is_away else _WAIT_S) as connection:
+                self._is_away = False
+                connection.limit_s = limit_s or ANSWER_S
+                try:
+                    yield connection
+                finally:
+                    connection.limit_s = _CHECK_S
+        except PoolTimeout:
+            self._is_away = True
+            raise
 
     @contextmanager
     def transaction(self, limit_s: float | None = None) -> Generator[DatabaseConnection]:
