@@ -1,4 +1,5 @@
-"""Processes on a Ray cluster that join one evaluation and are killed write the tables of one.
+"""Processes on a Ray cluster that join one evaluation and are killed write the tables of one; those
+that join a study make its runs.
 
 The cluster is a node of two CPUs on this machine. Skipped where Ray is not installed: it is in no
 set-up, because it takes 202 MB.
@@ -6,6 +7,7 @@ set-up, because it takes 202 MB.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -115,3 +117,52 @@ def test_a_cluster_without_room_or_without_the_recipe_is_an_error_that_says_so(
         assert message in capfd.readouterr().err
     assert cli.main([*command, "--ray", "127.0.0.1:1"]) == 2
     assert "eval --ray 127.0.0.1:1: " in capfd.readouterr().err
+
+
+# ── a study ───────────────────────────────────────────────────────────────────────────────────────
+TINY = """
+name = "tiny"
+pool = "gym"
+data = { task = "gym" }
+model = { base = "", hidden = 32, intermediate = 64, layers = 1, heads = 2 }
+cold_start = { steps = 2, batch = 8 }
+prompt = { template = "compact", access = "index" }
+rollout = { iterations = 1, questions = 4, completions = 4, max_tokens = 24 }
+optim = { micro_batch = 16, bf16 = false }
+start = { validity = 0.0, prompts = 4, workflows = 4 }
+held_out = { questions = 4 }
+"""
+
+
+def test_a_study_on_a_cluster_returns_the_summary_of_one_process(
+    cluster: str,
+    postgres: PostgresServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("trl", reason="needs the extra 'train': pip install 'openconductor[train]'")
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.toml").write_text(TINY, "utf-8")
+    command = ["train", "tiny.toml", "--seeds", "1,2", "--no-controls", "--json"]
+    place = DatabasePlace(postgres.new_place())
+    shared = [*command, "--study", "shared", "--journal", place.name, "--ray", cluster]
+    refused = cli.main([*shared, "--jobs", "3"])
+    assert refused == 2
+    assert "--jobs: got 3, expected at most 2: the cluster has no more" in capfd.readouterr().err
+    assert cli.main([*shared, "--jobs", "2"]) == 0
+    output = capfd.readouterr()
+    assert "starting processes on the Ray cluster" in output.err
+    summary = json.loads(output.out)
+    runs = ["seed-1", "seed-2"]
+    kept = place.rows("SELECT key FROM outcomes WHERE key LIKE 'run/%' ORDER BY key")
+    assert kept == [(f"run/{run}",) for run in runs]
+    assert all(Path("shared", run, "results.json").is_file() for run in runs)
+    assert re.search(r"pid=\d+\S* seed-1: started", output.err)
+    assert cli.main([*command, "--study", "alone"]) == 0
+    alone = json.loads(capfd.readouterr().out)
+    for result in (summary, alone):
+        result.pop("seconds")
+        for row in result["rows"]:
+            row.pop("seconds")
+    assert summary == alone

@@ -264,7 +264,7 @@ def _join_on_ray(config: EvalConfig, address: str) -> None:
     from openconductor.evaluation.joined.ray_cluster import join_on_ray
 
     join = partial(join_evaluation, plain_config(config))
-    join_on_ray(address, config.ray, join, say=console.say)
+    join_on_ray(address, config.ray, join, command="eval --ray", say=console.say)
 
 
 def _evaluate(config: EvalConfig, folder: Path, options: RunOptions, *, as_json: bool) -> None:

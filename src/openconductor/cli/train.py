@@ -6,9 +6,10 @@ Results go to stdout, progress to stderr; the run's folder holds everything else
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,6 +75,14 @@ def train(  # noqa: PLR0913, PLR0917 - the options of a command
         bool,
         typer.Option("--join", help="Share the study's runs with other processes over --journal."),
     ] = False,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="ADDRESS",
+            help="Start processes that join the study on a Ray cluster, one on each node.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -98,15 +107,16 @@ def train(  # noqa: PLR0913, PLR0917 - the options of a command
             )
         if traces:
             raise ConfigError("--traces cannot be combined with --study; its runs have no traces")
-        if join != bool(journal):
+        if (join or ray is not None) != bool(journal):
             raise ConfigError(
-                "--join requires --journal postgresql://USER@HOST/DATABASE, and --journal --join"
+                "--join and --ray require --journal postgresql://USER@HOST/DATABASE, and --journal "
+                "one of them"
             )
-        options = StudyOptions(seeds, controls is not False, jobs or JOBS, journal or "")
+        options = StudyOptions(seeds, controls is not False, jobs or JOBS, journal or "", ray)
         results = _study(config, study, options)
     else:
         of_study = {"--seeds": seeds, "--controls or --no-controls": controls, "--jobs": jobs}
-        of_study |= {"--join": join or None, "--journal": journal}
+        of_study |= {"--join": join or None, "--journal": journal, "--ray": ray}
         for name, value in of_study.items():
             if value is not None:
                 raise ConfigError(f"{name} requires --study")
@@ -138,12 +148,18 @@ def _train(config: TrainConfig, folder: Path, *, resume: bool, traces: bool) -> 
 
 @dataclass(frozen=True, slots=True)
 class StudyOptions:
-    """The options of a study; ``study`` describes them. Seeds None: the default ones."""
+    """The options of a study; ``study`` describes them.
+
+    Attributes:
+        seeds: None: the default ones.
+        ray: the address of a Ray cluster whose nodes join. None: only this process.
+    """
 
     seeds: str | None
     controls: bool
     jobs: int
     journal: str
+    ray: str | None
 
 
 def _study(config: TrainConfig, folder: Path, options: StudyOptions) -> _Record:
@@ -151,16 +167,36 @@ def _study(config: TrainConfig, folder: Path, options: StudyOptions) -> _Record:
     require_names(config)
     with needing("train", "train"):
         from openconductor.training.study import study as run
+    make_runs = partial(
+        run,
+        config,
+        folder,
+        seeds=numbers,
+        controls=options.controls,
+        jobs=options.jobs,
+        journal=options.journal,
+        on_progress=console.say,
+    )
     with console.only_results_on_stdout():
-        return run(
-            config,
-            folder,
-            seeds=numbers,
-            controls=options.controls,
-            jobs=options.jobs,
-            journal=options.journal,
-            on_progress=console.say,
-        )
+        if options.ray is not None:
+            _join_on_ray(options.ray, options.jobs, make_runs)
+        return make_runs()
+
+
+def _join_on_ray(address: str, jobs: int, make_runs: Callable[[], object]) -> None:
+    """Have the runs made on a Ray cluster: on each node so many at once, with a CPU for each."""
+    from openconductor.evaluation.eval_config import RayTable
+    from openconductor.evaluation.joined.ray_cluster import join_on_ray
+
+    table = RayTable(cpus=jobs)
+    join_on_ray(
+        address,
+        table,
+        make_runs,
+        command="train --study --ray",
+        cpus_option="--jobs",
+        say=console.say,
+    )
 
 
 def _read_seeds(text: str, config: TrainConfig) -> tuple[int, ...]:
