@@ -148,6 +148,17 @@ def test_the_fair_lead_at_equal_cost_is_in_the_line(rivals, dollars: str, text: 
     assert bool(text) == ("of the cost" in verdict.line)
 
 
+def test_a_vote_that_is_the_workers_own_answers_is_not_asked_for_again() -> None:
+    records = play(conductor(0.88, dollars="0.05") | POOL | FIXED, 1, questions=300)
+    for record in [record for record in records if record.system == "worker:anna"]:
+        usage = replace(record.usage, dollars=5 * record.usage.dollars)
+        records.append(replace(record, system="consensus:anna?n=5", usage=usage))
+    verdict = judged(records)
+    assert verdict.answers[BetterAtEqualCost.name] == "unknown"
+    assert "consensus:anna?n=5, the best worker's vote at equal cost, was evalua" in verdict.line
+    assert verdict.missing is None or not verdict.missing.systems
+
+
 @pytest.mark.parametrize(
     ("answers", "times", "share"),
     [

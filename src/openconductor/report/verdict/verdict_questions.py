@@ -214,6 +214,12 @@ class BetterAtEqualCost(Question):
         if rival.wanted <= 1:
             return Finding("unknown", f"{text}: it costs more, and nothing cheaper was evaluated")
         vote = f"consensus:{rival.worker}?n={round(rival.wanted)}"
+        if any(other.system == vote for other in figures.others):
+            reason = (
+                f"{vote}, the best worker's vote at equal cost, was evaluated but does not count: "
+                "a price is unknown, or its answers are all the worker's own, as without sampling"
+            )
+            return Finding("unknown", reason)
         reason = (
             f"no vote of the best worker at equal cost was evaluated ({vote} would cost as much)"
         )
