@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -167,43 +168,45 @@ def test_the_exported_file_opens_from_a_disk(visit, kinds, tmp_path: Path, brows
     context.close()
 
 
-def test_an_episode_fills_in_while_it_runs(browser, tmp_path: Path) -> None:
-    with Journal(tmp_path / "live.sqlite") as journal:
+@contextmanager
+def live_visit(browser: Any, folder: Path) -> Iterator[tuple[Visit, Iterator[str]]]:
+    """Visit an episode that is asked; each further state is written when it is taken."""
+    with Journal(folder / "live.sqlite") as journal:
         states = live(journal)
         assert next(states) == "asked"
-        with viewed(tmp_path / "live.sqlite") as link:
+        with viewed(folder / "live.sqlite") as link:
             visit = Visit(browser, link)
-            page = visit.goto("/episodes/e1")
-            page.wait_for_selector("text=The Conductor is writing a workflow.")
-            assert next(states) == "planned"
-            page.wait_for_selector(".wide .node.is-running:has-text('anna')")
-            assert page.locator(".wide .node.is-waiting:has-text('bert')").count() == 1
-            for name in ("anna", "bert"):
-                assert next(states) == name
-                page.wait_for_selector(f".wide .node.is-answered:has-text('{name}')")
-            assert next(states) == "answered"
-            page.wait_for_selector(".facts .badge.is-answered")
-            assert page.locator("[data-live]").count() == 0
-            assert visit.said == []
+            visit.goto("/episodes/e1").wait_for_selector(
+                "text=The Conductor is writing a workflow."
+            )
+            yield visit, states
             visit.context.close()
+
+
+def test_an_episode_fills_in_while_it_runs(browser, tmp_path: Path) -> None:
+    with live_visit(browser, tmp_path) as (visit, states):
+        page = visit.page
+        assert next(states) == "planned"
+        page.wait_for_selector(".wide .node.is-running:has-text('anna')")
+        assert page.locator(".wide .node.is-waiting:has-text('bert')").count() == 1
+        for name in ("anna", "bert"):
+            assert next(states) == name
+            page.wait_for_selector(f".wide .node.is-answered:has-text('{name}')")
+        assert next(states) == "answered"
+        page.wait_for_selector(".facts .badge.is-answered")
+        assert page.locator("[data-live]").count() == 0
+        assert visit.said == []
 
 
 def test_a_page_fills_in_although_it_once_could_not_be_loaded(browser, tmp_path: Path) -> None:
-    with Journal(tmp_path / "live.sqlite") as journal:
-        states = live(journal)
-        assert next(states) == "asked"
-        with viewed(tmp_path / "live.sqlite") as link:
-            visit = Visit(browser, link)
-            page = visit.goto("/episodes/e1")
-            page.wait_for_selector("text=The Conductor is writing a workflow.")
-            failed: list[str] = []
+    failed: list[str] = []
 
-            def fail_once(route: Any) -> None:
-                failed.append(route.request.url)
-                route.abort()
+    def fail_once(route: Any) -> None:
+        failed.append(route.request.url)
+        route.abort()
 
-            page.route("**/episodes/e1", fail_once, times=1)
-            assert list(states)[-1] == "answered"
-            page.wait_for_selector(".facts .badge.is-answered", timeout=20_000)
-            assert len(failed) == 1
-            visit.context.close()
+    with live_visit(browser, tmp_path) as (visit, states):
+        visit.page.route("**/episodes/e1", fail_once, times=1)
+        assert list(states)[-1] == "answered"
+        visit.page.wait_for_selector(".facts .badge.is-answered", timeout=20_000)
+        assert len(failed) == 1

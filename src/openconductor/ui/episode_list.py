@@ -112,12 +112,12 @@ def read_listing(query: Mapping[str, str], key: str | None) -> Listing:
     """
     problems: list[str] = []
     values: dict[str, Any] = {name: query[name] for name in _TEXTS if query.get(name)}
-    for name, known in (("outcome", OUTCOMES), ("order", ORDERS)):
+    for name, allowed in (("outcome", OUTCOMES), ("order", ORDERS)):
         value = query.get(name)
-        if value in known:
+        if value in allowed:
             values[name] = value
         elif value:
-            problems.append(f"{name}: got {value!r}, expected one of {', '.join(known)}")
+            problems.append(f"{name}: got {value!r}, expected one of {', '.join(allowed)}")
     since = query.get("since", "").strip()
     if since:
         moment = read_since(since)

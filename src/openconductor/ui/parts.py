@@ -186,16 +186,16 @@ def _results(
     played: Round, workers: Mapping[int, str], *, open_round: bool
 ) -> tuple[StepResult, ...]:
     """Return the results of a round's steps; of an open round also steps that have not begun."""
-    known = () if played.transcript is None else played.transcript.results
+    ended = () if played.transcript is None else played.transcript.results
     workflow = played.workflow
     if open_round and played.completion is not None:
         workflow = _read_plan(played.completion, workers) or workflow
-    if workflow is None or len(workflow) < len(known):
-        return known
+    if workflow is None or len(workflow) < len(ended):
+        return ended
     results: list[StepResult] = []
     for index, step in enumerate(workflow):
-        if index < len(known):
-            results.append(replace(known[index], step=step))
+        if index < len(ended):
+            results.append(replace(ended[index], step=step))
         else:
             results.append(StepResult(step))
     return tuple(results)
@@ -219,13 +219,13 @@ def _step_part(
 ) -> Part:
     step = result.step
     planned = _name_of(step.worker, workers)
-    asked = _name_of(result.asked, workers)
+    called = _name_of(result.asked, workers)
     return Part(
         round=round_index,
         step=index,
-        name=asked,
+        name=called,
         ordinal=result.asked,
-        instead_of=planned if asked != planned else "",
+        instead_of=planned if called != planned else "",
         state=_state_of(result),
         sees=tuple(seen for seen in step.visible(index) if 0 <= seen < index),
         sees_answer=answered if step.access == "all" else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -24,6 +24,7 @@ from openconductor.store import Store, StoreReader
 from openconductor.ui.door import Door
 from openconductor.ui.site import Site
 
+PAGE_BYTES = 200_000
 PORT = 8321
 ORIGIN = f"http://127.0.0.1:{PORT}"
 OWN = {"origin": ORIGIN, "sec-fetch-site": "same-origin"}
@@ -126,6 +127,18 @@ async def visited(
         if keys is None:
             assert (await visit.enter(door.new_token(key))).status_code == 303
         yield visit
+
+
+async def check_pages(visit: Visit, addresses: Iterable[str]) -> None:
+    """Check that every page is there, small, and also data."""
+    for address in addresses:
+        page = await visit.client.get(address)
+        assert page.status_code == 200, address
+        assert len(page.content) < PAGE_BYTES, address
+        path, _, query = address.partition("?")
+        data = await visit.client.get(f"{path}.json?{query}")
+        assert data.status_code == 200, address
+        assert isinstance(data.json(), dict), address
 
 
 @dataclass

@@ -15,7 +15,7 @@ from typing import cast
 import httpx
 import pytest
 from episodes_of import FLOW, HOSTILE, ask, fill, live, pool
-from sites import Markup, visited
+from sites import PAGE_BYTES, Markup, check_pages, visited
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from tests.places import Place
@@ -31,8 +31,6 @@ from openconductor.ui.links import Links
 from openconductor.ui.pages import colour_class
 from openconductor.ui.replies import PageProblem
 from openconductor.ui.runs import Runs
-
-LIMIT = 200_000  # bytes of a page
 
 
 @pytest.fixture
@@ -61,13 +59,7 @@ async def test_every_page_of_every_kind_of_episode_is_there_small_and_also_data(
     async with visited(store) as visit:
         pages = await pages_of(visit.client, kinds)
         assert len(pages) > 40
-        for address, page in pages.items():
-            assert page.status_code == 200, address
-            assert len(page.content) < LIMIT, address
-            path, _, query = address.partition("?")
-            data = await visit.client.get(f"{path}.json?{query}")
-            assert data.status_code == 200, address
-            assert isinstance(data.json(), dict), address
+        await check_pages(visit, pages)
 
 
 async def test_an_episode_shows_its_plan_steps_answer_and_bill(store: Store) -> None:
@@ -189,7 +181,7 @@ async def test_texts_of_megabytes_do_not_make_a_page_large(store: Store, megabyt
         kinds = {"plain": asked.id, "rounds": asked.id}
         for address, page in (await pages_of(visit.client, kinds)).items():
             assert page.status_code == 200, address
-            assert len(page.content) < LIMIT, (address, len(page.content))
+            assert len(page.content) < PAGE_BYTES, (address, len(page.content))
 
 
 async def test_a_store_without_content_says_so_and_shows_the_rest(tmp_path: Path) -> None:

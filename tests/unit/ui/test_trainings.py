@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from runs_of import record_of, write_curve, write_training
-from sites import Markup, Visit, visited
+from sites import Markup, Visit, check_pages, visited
 
 from openconductor.store import Journal
 from openconductor.ui.charts import MOST_POINTS, draw_chart
@@ -18,7 +18,6 @@ from openconductor.ui.door import Visitor
 from openconductor.ui.replies import PageProblem
 from openconductor.ui.runs import Runs
 
-LIMIT = 200_000
 ALL = Visitor(None)
 PAGES = (
     "/ui/runs",
@@ -39,14 +38,7 @@ async def visit(tmp_path: Path) -> AsyncIterator[Visit]:
 
 # ── pages ─────────────────────────────────────────────────────────────────────────────────────────
 async def test_every_page_is_there_small_and_also_data(visit: Visit) -> None:
-    for address in PAGES:
-        page = await visit.client.get(address)
-        assert page.status_code == 200, address
-        assert len(page.content) < LIMIT, address
-        path, _, query = address.partition("?")
-        data = await visit.client.get(f"{path}.json?{query}")
-        assert data.status_code == 200, address
-        assert isinstance(data.json(), dict), address
+    await check_pages(visit, PAGES)
 
 
 async def test_every_listed_run_has_its_pages_whatever_its_folder_is_called(

@@ -56,16 +56,16 @@ class PageAsker:
 
     async def ask(self, key: str | None, question: PageQuestion) -> str:
         """Begin to answer; return the id of the episode, which the store has from now on."""
-        known = {"model": self.models(key), "workers": self.workers(key)}
+        offered = {"model": self.models(key), "workers": self.workers(key)}
         if not question.model:
-            question = replace(question, model=known["model"][0])
+            question = replace(question, model=offered["model"][0])
         given = {"model": [question.model], "workers": question.workers}
         for field, names in given.items():
-            unknown = [name for name in names if name not in known[field]]
+            unknown = [name for name in names if name not in offered[field]]
             if unknown:
-                expected = ", ".join(known[field])
+                expected = ", ".join(offered[field])
                 raise PageProblem(400, f"{field}: got {unknown[0][:99]!r}, expected of {expected}")
-        if len(question.workers) == len(known["workers"]):
+        if len(question.workers) == len(offered["workers"]):
             question = replace(question, workers=())
         return await self._open(key, question)
 
