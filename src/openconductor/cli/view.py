@@ -120,7 +120,7 @@ def open_browser(link: str) -> None:
     """Open a link in the browser by a file that leads to it.
 
     Everybody on this machine sees a browser's command line, but only the user may read the file. It
-    is removed when this process ends.
+    is removed when this process ends, unless it is killed; then the token in it is worth nothing.
     """
     with tempfile.NamedTemporaryFile("w", suffix=".html", delete=False) as file:
         file.write(f'<meta http-equiv="refresh" content="0; url={html.escape(link)}">')
