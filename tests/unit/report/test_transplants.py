@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from planted_records import make_record
 
@@ -13,6 +15,7 @@ from openconductor.report.plays.transplants import (
     keep_shared_clauses,
     measure_plays,
     play_plans,
+    requote,
     unread_workers,
 )
 from openconductor.types import Problem, Step, Workflow
@@ -49,6 +52,34 @@ async def test_a_plan_is_played_on_a_question_of_another_answer_and_follows_or_n
     away = [trial for trial in plays.transplants if trial.follows]
     assert len(away) == 10, "each plan brought its own answer where the home answer differs"
     assert sum(trial.chance for trial in plays.transplants) == 0, "and none where it agrees"
+
+
+async def test_a_worker_that_answers_the_question_its_subtask_quotes_was_told_no_answer() -> None:
+    asked = problems(10)
+    answered = []
+    for number in range(10):
+        quoting = plan(f"Think, then answer: {asked['t', str(number)].question} Be brief.")
+        record = make_record("conductor", number, True, quoting, planned=True)
+        answered.append(make_record(*_values(record), answer=str(number), extracted=str(number)))
+
+    async def watch(_problem: Problem, rounds: Rounds, _repeat: int) -> Seen:
+        quoted = re.search(r"is (\d+) tons", rounds[0].steps[0].subtask)
+        return Seen(1.0, quoted[1] if quoted else "")
+
+    plays = await play_plans(answered, asked, watch, WORKERS)
+    assert len(plays.transplants) == 10
+    assert not any(trial.follows for trial in plays.transplants)
+
+
+def test_a_quoted_question_is_known_across_line_breaks_and_without_its_choices() -> None:
+    own = "What is the largest moon of Saturn?\nA. Titan\nB. Rhea"
+    other = "Who wrote The Trial?\nA. Kafka\nB. Mann"
+    assert requote("Think.\n\nWhat is the largest\nmoon of Saturn?", own, other) == (
+        "Think.\n\nWho wrote The Trial?"
+    )
+    assert requote(f"Solve: {own}", own, other) == f"Solve: {other}"
+    told = "It is Titan: what is the LARGEST moon?"
+    assert requote(told, own, other) == told, "what is not word for word may carry an answer"
 
 
 def _values(record) -> tuple[str, str, bool, Workflow]:

@@ -43,6 +43,8 @@ BLANK = "…"
 """Stands in a constant for a question's own words and numbers."""
 UNREAD = 0.05
 """The share of a worker's unread answers above which it is asked once more, in other words."""
+LEAST_QUOTED = 3
+"""The fewest words that count as a quoted question."""
 FEW_ANSWERS = 12
 """The most different answers of a task that are taken for its choices."""
 
@@ -290,6 +292,7 @@ class _Deck:
         self._workers = workers
         self._seed = seed
         self._told: dict[Key, str] = {}
+        self._questions = {record.key: text_of(problems[record.key].question) for record in records}
         self._answers = {record.key: answer_text(record) for record in records}
         for record in records:
             question = problems[record.key].question
@@ -360,8 +363,10 @@ class _Deck:
     def transplants(self) -> Iterator[_Trial]:
         """Yield the plan of each record on another question of its kind.
 
-        Their answers at home differ. Where a task has two answers, no other choice tells chance, so
-        the plan is played on a question with the same answer, too.
+        A subtask that quotes its question quotes the other one there: a worker that answers what is
+        quoted was told no answer. The answers of the two questions at home differ. Where a task has
+        two answers, no other choice tells chance, so the plan is played on a question with the same
+        answer, too.
         """
         rng = random.Random(f"transplants/{self._seed}")
         choices = self._choices()
@@ -378,11 +383,18 @@ class _Deck:
                     agrees = answer == told
                     if agrees in wanted:
                         wanted.remove(agrees)
-                        play = _Play(host.key, record.workflows, host.sample)
+                        rounds = self._quoting_host(record, host)
+                        play = _Play(host.key, rounds, host.sample)
                         others = known - {told, answer}
                         yield _Trial(play, record.key, told, others, agrees)
                     if not wanted:
                         break
+
+    def _quoting_host(self, record: Record, host: Record) -> Rounds:
+        """Return a plan that quotes the other question wherever it quoted its own."""
+        own, other = self._questions[record.key], self._questions[host.key]
+        texts = [requote(text, own, other) for text in _texts(record.workflows)]
+        return _reworded(record.workflows, texts)
 
     def _choices(self) -> dict[str, frozenset[str]]:
         """Return the answers of each task, if they are few enough to be choices."""
@@ -391,6 +403,21 @@ class _Deck:
             answers = {self._answers[record.key] for record in of_task} - {""}
             choices[task] = frozenset(answers if len(answers) <= FEW_ANSWERS else ())
         return choices
+
+
+def requote(text: str, own: str, other: str) -> str:
+    """Return a text with another question in place of its own one, where that is word for word.
+
+    The first line counts alone, too: it is the question without its choices.
+    """
+    first_lines = (own.splitlines()[0], other.splitlines()[0]) if own and other else (own, other)
+    for quoted, instead in ((own, other), first_lines):
+        words = quoted.split()
+        if len(words) >= LEAST_QUOTED:
+            pattern = re.compile(r"\s+".join(map(re.escape, words)))
+            pieces = pattern.split(text)
+            text = instead.join(pieces)
+    return text
 
 
 def _reworded(rounds: Rounds, words: Sequence[str]) -> Rounds:
