@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -58,6 +59,24 @@ def test_tables_that_are_not_ours_are_refused_and_left_alone(
         with pytest.raises(JournalError, match=expected):
             opening(database.name)
     assert database.rows("SELECT count(*) FROM episodes") == [(0,)]
+
+
+def test_a_database_of_another_encoding_is_refused_with_the_way_to_make_one(
+    postgres: PostgresServer,
+) -> None:
+    import psycopg
+
+    place = postgres.new_place()
+    name = f"plain_{uuid.uuid4().hex}"
+    options = "ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0"
+    with psycopg.connect(place, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} {options}".encode())
+    plain = place.replace("/postgres?", f"/{name}?")
+    for opening in (open_store, read_store, check_store):
+        with pytest.raises(JournalError, match=r"has the encoding SQL_ASCII, .* ENCODING 'UTF8'"):
+            opening(plain)
+    with psycopg.connect(place, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name}".encode())
 
 
 def test_a_database_that_cannot_be_reached_is_named_without_its_password() -> None:

@@ -239,7 +239,21 @@ class Database:
             raise ConfigError(f"{self.title}: the URL cannot be read") from None
         with self.explained(), self.connect() as connection, connection.transaction():
             execute(connection, f"SELECT {_IDLE}")
+            self._check_encoding(connection)
             yield connection
+
+    def _check_encoding(self, connection: DatabaseConnection) -> None:
+        """Check that texts are kept as UTF-8.
+
+        Raises:
+            JournalError: the database has another encoding.
+        """
+        encoding = fetch_one(connection, "SHOW server_encoding")["server_encoding"]
+        if encoding not in ("UTF8", b"UTF8"):  # bytes: those of SQL_ASCII are in no encoding
+            if isinstance(encoding, bytes):
+                encoding = encoding.decode()
+            problem = f"has the encoding {encoding}, expected UTF8; create it WITH ENCODING 'UTF8'"
+            raise JournalError(f"{self.title}: {problem} TEMPLATE template0")
 
     def _read_version(self, connection: DatabaseConnection) -> int:
         """Return the version of the tables; 0: there are none."""
