@@ -33,26 +33,26 @@ TESTS = sorted([*(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*
 
 # Syntax nodes that a folder of the package may have, without docstrings and annotations.
 BUDGET = {
-    "": 17_887,  # the modules at the root
+    "": 17_905,  # the modules at the root
     "baselines": 6_356,
-    "calls": 8_255,
-    "cli": 23_732,
-    "evaluation": 26_052,
+    "calls": 9_414,
+    "cli": 24_375,
+    "evaluation": 26_286,
     "graders": 29_670,
     "gym": 6_903,
     "plots": 6_583,
     "providers": 18_585,
-    "report": 21_927,
+    "report": 22_355,
     "sandboxes": 7_646,
-    "serving": 25_298,
-    "store": 14_681,
-    "tasks": 11_476,
+    "serving": 26_688,
+    "store": 15_744,
+    "tasks": 11_506,
     "traces": 1_929,
-    "training": 21_259,
-    "ui": 12_071,
+    "training": 21_272,
+    "ui": 11_993,
 }
-TOTAL_NODES = 260_310
-TEST_NODES = 300_799  # of tests/ and benchmarks/ together
+TOTAL_NODES = 265_210
+TEST_NODES = 311_340  # of tests/ and benchmarks/ together
 FILE_NODES = 2_800
 FUNCTION_STATEMENTS = 60
 FOLDER_FILES = 14
