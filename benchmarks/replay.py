@@ -169,8 +169,7 @@ def read_run(folder: Path, letters: Mapping[str, str]) -> tuple[dict[str, float]
 
 
 def show_runs(folders: Sequence[Path], held_out: Votes) -> None:
-    """Print each run, and the mean of all with its lead over the vote of three."""
-    votes = held_out.vote_of(3)
+    """Print each run, and the mean of all with its leads over votes of three and of as many."""
     letters = {row["id"]: row["answer"] for row in held_out.rows}
     names = list(letters)
     means: list[float] = []
@@ -186,17 +185,21 @@ def show_runs(folders: Sequence[Path], held_out: Votes) -> None:
         taken.append(answers)
         undecided = len(names) - len(decided)
         show(folder.name, means[-1], answers, f"{undecided} undecided" if undecided else "")
-    pairs = zip(by_question, votes, strict=True)
-    leads = [fmean(runs) - vote for runs, vote in pairs if runs]
-    interval = bootstrap_mean(leads)
     show(
         "mean",
         fmean(means),
         fmean(taken),
         f"range {100 * min(means):.1f} to {100 * max(means):.1f}",
     )
-    lead = f"{100 * fmean(leads):+.1f} ({100 * interval.low:+.1f} to {100 * interval.high:+.1f})"
-    print(f"over the vote of three: {lead}, 95 % over questions")
+    as_many = round(fmean(taken))
+    for size, weighted in ((3, False), (as_many, False), (as_many, True)):
+        votes = held_out.vote_of(size, weighted=weighted)
+        pairs = zip(by_question, votes, strict=True)
+        leads = [fmean(runs) - vote for runs, vote in pairs if runs]
+        interval = bootstrap_mean(leads)
+        kind = f"{'weighted ' if weighted else ''}vote of {size}"
+        bounds = f"{100 * interval.low:+.1f} to {100 * interval.high:+.1f}"
+        print(f"over the {kind}: {100 * fmean(leads):+.1f} ({bounds}, 95 % over questions)")
 
 
 def main() -> None:

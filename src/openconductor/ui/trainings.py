@@ -26,7 +26,7 @@ from openconductor.ui.runs import Runs
 ROWS = 25
 """Iterations of a page of the table."""
 ROLLOUTS = 32
-"""Rollouts of a page, at most; a larger group goes on overleaf."""
+"""Rollouts of a page, at most; a group is not parted."""
 MOST_RUNS = 8
 """The most trainings over each other."""
 
@@ -109,18 +109,21 @@ class TrainingPages:
         number: int = request.path_params["number"]
         if number >= len(curve):
             raise PageProblem(404, f"This training has no iteration {number} yet.")
+        table = "imitate" if curve[number].phase == "imitate" else "rollout"
+        group = run.recipe.get(table, {}).get("completions", 1)
+        most = max(group, ROLLOUTS - ROLLOUTS % group)
         page = read_page(request.query_params)
-        start = (page - 1) * ROLLOUTS
+        start = (page - 1) * most
         first, second = f"iteration {number}/", f"iteration {number}, round 1/"
         again = request.query_params.get("round") == "2"
         rollouts: list[Mapping[str, Any]] = []
         with read_store(run.journal) as store:
             has_second = store.find_record(f"{second}0") is not None
-            for place in range(start, start + ROLLOUTS + 1):
+            for place in range(start, start + most + 1):
                 record = store.find_record(f"{second if again else first}{place}")
                 if record is not None:
                     rollouts.append(record)
-        data = {"measures": curve[number], "rollouts": rollouts[:ROLLOUTS], "page": page}
+        data = {"measures": curve[number], "rollouts": rollouts[:most], "page": page}
         values = {
             **data,
             "run": run,
@@ -129,8 +132,8 @@ class TrainingPages:
             "again": again,
             "names": MEASURES,
             "has_second": has_second,
-            "more": len(rollouts) > ROLLOUTS,
-            "cut": Texts(2 * ROLLOUTS),
+            "more": len(rollouts) > most,
+            "cut": Texts(2 * most),
         }
         return Page("iteration", f"Iteration {number} of {run.name}", values, lambda: plain(data))
 

@@ -13,6 +13,7 @@ from runs_of import record_of, write_curve, write_training
 from sites import Markup, Visit, check_pages, visited
 
 from openconductor.store import Journal
+from openconductor.ui import trainings
 from openconductor.ui.charts import MOST_POINTS, draw_chart
 from openconductor.ui.door import Visitor
 from openconductor.ui.replies import PageProblem
@@ -93,6 +94,16 @@ async def test_rollouts_stand_in_groups_with_reward_and_reason(visit: Visit) -> 
     assert markup.text.count("teaches nothing") == 1  # the second group has one reward
     data = (await visit.client.get("/ui/trainings/first/iterations/1.json")).json()
     assert [rollout["reward"] for rollout in data["rollouts"]] == [1.0, 0.5, 0.0, None]
+
+
+async def test_a_page_of_rollouts_parts_no_group(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainings, "ROLLOUTS", 3)
+    for page, problem in ((1, "problem 0"), (2, "problem 1")):
+        address = f"/ui/trainings/first/iterations/1.json?page={page}"
+        rollouts = (await visit.client.get(address)).json()["rollouts"]
+        assert [rollout["problem"] for rollout in rollouts] == [problem] * 2
 
 
 async def test_trainings_are_drawn_over_each_other(visit: Visit) -> None:
