@@ -36,7 +36,6 @@ from openconductor.calls.budget import RunBudget, check_price
 from openconductor.calls.cards import Calibrations
 from openconductor.calls.dispatcher import FanOut
 from openconductor.calls.policies import RUN_UNREACHABLE_S
-from openconductor.calls.shared_budget import SharedBudget, Teller
 from openconductor.errors import BudgetExceeded, ConfigError, RateLimited
 from openconductor.evaluation import (
     ask_and_settle,
@@ -78,6 +77,7 @@ from openconductor.store.storage import make_folder, write_whole
 from openconductor.types import Budget, Episode, Problem
 
 if TYPE_CHECKING:
+    from openconductor.calls.shared_budget import SharedBudget, Teller
     from openconductor.evaluation.joined.cells import JoinedCells
     from openconductor.sandboxes import Sandbox
     from openconductor.traces.tracer import Traces
@@ -380,6 +380,8 @@ def open_run_budget(budget: Budget, spent: Spending) -> RunBudget:
 
 def _join_budget(budget: Budget, teller: Teller, journal: StoreReader) -> SharedBudget:
     """Return the budget of all processes that join, and of all runs before."""
+    from openconductor.calls.shared_budget import SharedBudget
+
     shared = SharedBudget(budget, _BUDGET, teller)
     for name, reserved in shared.slices.items():
 
@@ -415,6 +417,8 @@ class _Run:
         self._teller: Teller | None = None
         budget = plan.config.budget.budget()
         if budget is not None and joins:
+            from openconductor.calls.shared_budget import Teller
+
             assert isinstance(journal, AccountStore)
             self._teller = Teller(journal.accounts, lambda _: Decimal(0))
             self._budget = self._sink.budget = _join_budget(budget, self._teller, journal)

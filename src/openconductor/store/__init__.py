@@ -19,7 +19,6 @@ from openconductor.store.journal import Journal
 from openconductor.store.keys import call_key
 from openconductor.store.overview import EpisodeFilter, EpisodeLine, EpisodeOrder, WorkerLine
 from openconductor.store.reader import JournalReader
-from openconductor.store.sqlite.file_records import FileRecords
 from openconductor.store.sqlite.retention import prune_file
 from openconductor.store.store import (
     SERVED,
@@ -146,6 +145,8 @@ def open_records(place: str | Path) -> Generator[RecordStore]:
             assert isinstance(store, RecordStore)
             yield store
         return
+    from openconductor.store.sqlite.file_records import FileRecords
+
     if not Path(place).exists():
         Journal(place).close()
     with FileRecords(place) as records:

@@ -17,7 +17,6 @@ from openconductor.privacy import Privacy
 from openconductor.store.reader import JournalReader
 from openconductor.store.rows import Row
 from openconductor.store.sink import QueuedSink, check_content
-from openconductor.store.sqlite.file_records import change_file_record
 from openconductor.store.sqlite.retention import prune_for_ever
 from openconductor.store.sqlite.sqlite_file import last_number, lock, open_beside, open_for_writing
 from openconductor.store.store import RecordChange
@@ -83,6 +82,8 @@ class Journal(QueuedSink, JournalReader):
 
     def change_record(self, key: str, change: RecordChange) -> None:
         """Replace a record by what ``change`` makes of it, in one step among all processes."""
+        from openconductor.store.sqlite.file_records import change_file_record
+
         with closing(open_beside(self.path)) as connection:
             change_file_record(connection, self.path, key, change)
 
