@@ -47,7 +47,7 @@ class PostgresProxy:
         self._flows.set()
 
     def lose_replies_of_commits(self, count: int) -> None:
-        """Forward so many of the next commits, and say nothing any more to who sent them."""
+        """Forward the next ``count`` commits, and swallow all further replies to their clients."""
         self._commits_to_lose = count
 
     def close(self) -> None:

@@ -184,7 +184,7 @@ def _study(config: TrainConfig, folder: Path, options: StudyOptions) -> _Record:
 
 
 def _join_on_ray(address: str, jobs: int, make_runs: Callable[[], object]) -> None:
-    """Have the runs made on a Ray cluster: on each node so many at once, with a CPU for each."""
+    """Make the runs on a Ray cluster: ``jobs`` at once on each node, each with a CPU."""
     from openconductor.evaluation.eval_config import RayTable
     from openconductor.evaluation.joined.ray_cluster import join_on_ray
 

@@ -253,7 +253,7 @@ class Accounts(Protocol):
         ...
 
     def reserve(self, account: str, limit: Decimal, dollars: Decimal) -> Balance:
-        """Reserve a slice of at least so many dollars; if there is none, ask the others for theirs.
+        """Reserve a slice of at least ``dollars``; if there is none, ask the others for theirs.
 
         Args:
             account: the account.
@@ -263,7 +263,7 @@ class Accounts(Protocol):
         ...
 
     def keep(self, account: str, dollars: Decimal) -> None:
-        """Keep no more than so many dollars of this process's slice, and give back the rest.
+        """Keep at most ``dollars`` of this process's slice, and give back the rest.
 
         Not before what was charged until now is durable. What was granted and never heard of,
         because the connection was lost, is given back, too.
@@ -275,7 +275,7 @@ class Accounts(Protocol):
         ...
 
     def charge(self, account: str, episode: str, total: Decimal, *, closed: bool) -> None:
-        """Charge an episode so many dollars in all; durable as events are.
+        """Charge an episode ``total`` US dollars in all; durable as events are.
 
         If this process dies before it is closed, the episode is charged at least what its calls in
         the store cost (``settle_dead``). What was charged is never refunded.

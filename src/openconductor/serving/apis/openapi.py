@@ -120,7 +120,7 @@ _GETS: dict[str, tuple[str, str, object]] = {
     "/v1/keys": (
         "",
         "the keys in the journal, to an admin key",
-        {"object": "list", "data": [_KEY]},
+        _KEYS_LIST,
     ),
     "/health": ("", "requests are accepted", _STATUS),
     "/health/live": ("", "the process runs", _STATUS),

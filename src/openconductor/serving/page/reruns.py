@@ -259,7 +259,7 @@ def _costs_of_planning(stored: StoredEpisode, conductor: Conductor) -> list[Call
 
 
 def _cost(worker: Worker, what: str, messages: Sequence[Message], written: int) -> CallPrice:
-    """Return the price of a call that writes about so many tokens."""
+    """Return the price of a call that writes about ``written`` tokens."""
     price = worker.price
     if price is None and worker.resolved.prices_itself and not worker.resolved.nests:
         price = _FREE

@@ -165,19 +165,29 @@ class KeyBook:
         """
 
         def change(record: Mapping[str, Any] | None) -> Table:
-            return _write(_read_keys(record), config)
+            keys = _read_keys(record)
+            _check_clash(keys, config)  # in the change, so that no key is added between the two
+            return _write(keys, config)
 
-        keys = keys_in(self._store)
-        for booked in keys:
-            name = booked.table.name
-            if booked.revoked is None and name in config:
-                raise KeyClash(
-                    f"key {name!r}: is in the config and in the journal; revoke that one "
-                    f"(openconductor keys revoke {name}), or rename a key"
-                )
+        _check_clash(keys_in(self._store), config)
         if sorted(config) != sorted(names_in_config(self._store)):
             self._store.change_record(RECORD, change)
-        return keys
+        return keys_in(self._store)
+
+
+def _check_clash(keys: Sequence[BookedKey], config: Sequence[str]) -> None:
+    """Check that no valid key of the store has the name of one in the config.
+
+    Raises:
+        KeyClash: one has.
+    """
+    for booked in keys:
+        name = booked.table.name
+        if booked.revoked is None and name in config:
+            raise KeyClash(
+                f"key {name!r}: is in the config and in the journal; revoke that one "
+                f"(openconductor keys revoke {name}), or rename a key"
+            )
 
 
 def _read_config(record: Mapping[str, Any] | None) -> list[str]:

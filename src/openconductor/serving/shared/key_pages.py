@@ -47,7 +47,7 @@ class KeyPages:
     async def list(self, request: Request) -> Response:
         """Answer ``GET /v1/keys``: the keys in the store, the revoked ones too."""
         store = self._open_store(request)
-        with _told():
+        with _answering_errors():
             keys = await asyncio.to_thread(keys_in, store)
         data = [{"object": "key", **booked.shown()} for booked in keys]
         return JsonPage({"object": "list", "data": data})
@@ -56,7 +56,7 @@ class KeyPages:
         """Answer ``POST /v1/keys``: make a key, which is shown in this answer alone."""
         store = self._open_store(request)
         limits = await receive_json(request.receive, _BODY_MB)
-        with _told():
+        with _answering_errors():
             made = await asyncio.to_thread(KeyBook(store).add, limits, self._check)
             await look(self._keys, store)
         return JsonPage({"object": "key", "key": made.key, **made.booked.shown()}, 201)
@@ -65,7 +65,7 @@ class KeyPages:
         """Answer ``DELETE /v1/keys/NAME``."""
         name = request.path_params["name"]
         store = self._open_store(request)
-        with _told():
+        with _answering_errors():
             revoked = await asyncio.to_thread(KeyBook(store).revoke, name)
             await look(self._keys, store)
         return JsonPage({"object": "key", **revoked.shown()})
@@ -88,8 +88,8 @@ class KeyPages:
 
 
 @contextmanager
-def _told() -> Generator[None]:
-    """Turn errors into the failures that a client is told of."""
+def _answering_errors() -> Generator[None]:
+    """Answer the errors of the block with an HTTP status and a code."""
     try:
         yield
     except KeyClash as error:

@@ -94,7 +94,9 @@ class SharedPurse(Purse):
 
 
 class Purses:
-    """The money of all keys of a process. A key that is made anew goes on with what was left.
+    """Keeps the money of all keys of a process, by their names.
+
+    A new key of a name that was revoked has what the old one left.
 
     Args:
         teller: gets the money where replicas share it. None: this process has all.

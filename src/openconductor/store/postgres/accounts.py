@@ -136,7 +136,7 @@ class DatabaseAccounts:
         return rows[0]["spent"] if rows else None
 
     def reserve(self, account: str, limit: Decimal, dollars: Decimal) -> Balance:
-        """Reserve a slice of at least so many dollars; if there is none, ask others for theirs."""
+        """Reserve a slice of at least ``dollars``; if there is none, ask others for theirs."""
         values = self._values(account, dollars) | {"limit": limit}
         # It is not repeated if the connection is lost, because it may have been granted. Such a
         # slice is given back by ``keep``.
@@ -147,7 +147,7 @@ class DatabaseAccounts:
         return Balance(rows[0]["granted"], rows[0]["spent"])
 
     def keep(self, account: str, dollars: Decimal) -> None:
-        """Keep no more than so many dollars of this process's slice, and give back the rest."""
+        """Keep at most ``dollars`` of this process's slice, and give back the rest."""
         self._flush()
         values = self._values(account, dollars)
         with self._database.explained(), self._database.transaction() as connection:
@@ -167,7 +167,7 @@ class DatabaseAccounts:
         return {row["id"]: row["wanted"] for row in rows}
 
     def charge(self, account: str, episode: str, total: Decimal, *, closed: bool) -> None:
-        """Charge an episode so many dollars in all; durable as events are."""
+        """Charge an episode ``total`` US dollars in all; durable as events are."""
         self._put(Charge(account, episode, total, closed))
 
     def settle_dead(self, cost: Callable[[str], Decimal]) -> None:

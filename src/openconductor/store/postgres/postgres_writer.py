@@ -100,10 +100,9 @@ class PostgresWriter:
         self._batch = 0
         self._built: RowBatch | None = None
         self._connection: DatabaseConnection | None = None
-        self._first_seen: dict[
-            tuple[str, int], float
-        ] = {}  # by process and the number of its batch
-        self._looked = 0.0  # at the processes; both by the monotonic clock
+        # By process and the number of its batch; this and the next by the monotonic clock.
+        self._first_seen: dict[tuple[str, int], float] = {}
+        self._looked = 0.0  # at the processes
 
     def open(self) -> None:
         """Say that this process is alive, and forget those that died long ago.
