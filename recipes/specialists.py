@@ -250,7 +250,7 @@ def write_pool(base: Path, folder: Path) -> None:
     random.Random("order of the specialists").shuffle(skills)
     workers: list[dict[str, object]] = []
     for ordinal, skill in enumerate(skills):
-        options = {"dtype": "bfloat16"}
+        options: dict[str, str | int] = {"dtype": "bfloat16", "batch": 128}
         if skill is not None:
             options["adapter"] = str(folder / skill)
         workers.append(

@@ -128,6 +128,61 @@ async def test_each_call_of_a_batch_ends_at_its_own_limit(local: TransformersPro
     assert [got.usage.output_tokens for got in together] == [5, 12]
 
 
+async def test_rows_that_are_over_leave_the_batch(
+    local: TransformersProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = [Sampling(max_tokens=count) for count in (2, 9, 3, 4, 9)]
+    alone = [(await ask(local, sampling)).text for sampling in limits]
+    rows: list[int] = []
+    forward = local._lm.forward
+
+    def count(*, input_ids: torch.Tensor, **options: Any) -> Any:
+        rows.append(len(input_ids))
+        return forward(input_ids=input_ids, **options)
+
+    monkeypatch.setattr(local._lm, "forward", count)
+    together = await asyncio.gather(*(ask(local, sampling) for sampling in limits))
+    assert [got.text for got in together] == alone
+    assert rows == [5] * 4 + [2] * 5
+
+
+async def test_a_cache_that_cannot_be_parted_is_computed_anew(
+    local: TransformersProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = [Sampling(max_tokens=count) for count in (2, 9, 3, 4, 9)]
+    alone = [(await ask(local, sampling)).text for sampling in limits]
+    monkeypatch.delattr(transformers.cache_utils.Cache, "batch_select_indices")
+    together = await asyncio.gather(*(ask(local, sampling) for sampling in limits))
+    assert [got.text for got in together] == alone
+
+
+async def test_a_batch_is_as_large_as_was_asked_for(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = TransformersProvider(copied(folder, tmp_path), device="cpu", batch=3)
+    sizes: list[int] = []
+    generate = provider._generate
+
+    def count(rows: list[Any]) -> None:
+        sizes.append(len(rows))
+        generate(rows)
+
+    monkeypatch.setattr(provider, "_generate", count)
+    await asyncio.gather(*(ask(provider, sample=index) for index in range(7)))
+    assert sizes == [3, 3, 1]
+
+
+async def test_the_head_reads_contiguous_positions(local: TransformersProvider) -> None:
+    head = local._lm.get_output_embeddings()
+    layouts: list[bool] = []
+    hook = head.register_forward_pre_hook(
+        lambda _, inputs: layouts.append(inputs[0].is_contiguous())
+    )
+    await asyncio.gather(*(ask(local, sample=index) for index in range(3)))
+    hook.remove()
+    assert layouts and all(layouts)
+
+
 async def test_samples_follow_the_models_probabilities(local: TransformersProvider) -> None:
     prompt = torch.tensor([local._tokenizer.encode(PROMPT)])
     with torch.inference_mode():
@@ -365,10 +420,11 @@ def test_the_dtype_and_the_device_are_as_asked_for(folder: Path) -> None:
         ({"dtype": "int3"}, "expected one of auto"),
         ({"device": "abacus"}, "on abacus: could not be loaded"),
         ({"device": "cuda:99"}, "on cuda:99: could not be loaded"),
+        ({"batch": 0}, "batch: got 0, expected at least 1"),
     ],
 )
 def test_a_setting_that_is_none_is_a_config_error(
-    folder: Path, options: dict[str, str], said: str
+    folder: Path, options: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         create("transformers", str(folder), **options)

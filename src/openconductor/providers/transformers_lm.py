@@ -37,8 +37,6 @@ from openconductor.providers.conductor_file import (
 )
 from openconductor.types import Sampling
 
-MAX_BATCH = 16  # the most calls generated together
-
 # The limit if neither ``Sampling.max_tokens`` nor the model's generation settings set one.
 MAX_TOKENS = 4096
 
@@ -63,13 +61,15 @@ class TransformersProvider(BatchingProvider):
             they were saved.
         adapter: a folder with LoRA weights, as peft saves them. The base is in memory once, however
             many workers add adapters to it.
+        batch: the most calls that are generated together. More are faster, and take more memory.
+            Workers of one base share their batches, so give them the same number.
 
     Attributes:
         model: as given.
 
     Raises:
-        ConfigError: the model cannot be loaded or has no chat template, the device or the dtype is
-            invalid, or the adapter cannot be loaded.
+        ConfigError: the model cannot be loaded or has no chat template, the device, the dtype or
+            the batch is invalid, or the adapter cannot be loaded.
     """
 
     def __init__(
@@ -79,7 +79,10 @@ class TransformersProvider(BatchingProvider):
         device: str | None = None,
         dtype: str = "auto",
         adapter: str | Path | None = None,
+        batch: int = 16,
     ) -> None:
+        if batch < 1:
+            raise ConfigError(f"batch: got {batch}, expected at least 1")
         self.model = str(model)
         self._base = _open_base(self.model, device, dtype)
         self._tokenizer = self._base.tokenizer
@@ -108,10 +111,11 @@ class TransformersProvider(BatchingProvider):
             positions=cast("int | None", positions) or sys.maxsize,
             max_tokens=cast("int | None", max_tokens) or MAX_TOKENS,
             ends=self._end_tokens(),
-            batch=MAX_BATCH,
+            batch=batch,
             waiting=self._base.waiting,
             adapter=digest,
         )
+        self._filler = min(self._ends, default=0)  # hidden by the mask
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r}, device={str(self._device)!r})"
@@ -150,13 +154,44 @@ class TransformersProvider(BatchingProvider):
         return cast("str", self._tokenizer.decode(list(ids), skip_special_tokens=True))
 
     def _generate(self, rows: list[BatchRow]) -> None:
-        filler = min(self._ends, default=0)  # hidden by the mask
-        ids, mask = pad_prompts(rows, filler)
+        padded, known = pad_prompts(rows, self._filler)
+        ids = torch.tensor(padded, device=self._device)
+        mask = torch.tensor(known, device=self._device)
+        cache: Any = None
+        with torch.inference_mode():
+            while rows:
+                ids, cache = self._generate_until_half_are_over(rows, ids, mask, cache)
+                running = [place for place, row in enumerate(rows) if not row.over]
+                rows = [rows[place] for place in running]
+                kept = torch.tensor(running, dtype=torch.long, device=self._device)
+                ids = ids[kept]
+                new = ids.shape[1] - mask.shape[1]
+                mask = torch.nn.functional.pad(mask[kept], (0, new), value=1)
+                if hasattr(cache, "batch_select_indices"):
+                    cache.batch_select_indices(kept)
+                else:
+                    cache = None  # it cannot be parted, so it is computed anew
+
+    def _generate_until_half_are_over(
+        self, rows: Sequence[BatchRow], ids: torch.Tensor, mask: torch.Tensor, cache: Any
+    ) -> tuple[torch.Tensor, Any]:
+        """Generate until half of the rows are over, so that they cost nothing while others go on.
+
+        Args:
+            rows: the calls, none of them over.
+            ids: their prompts and what they wrote so far [B, T].
+            mask: 0 at padding, else 1 [B, T].
+            cache: of all tokens but the last; None: of none.
+
+        Returns:
+            The tokens with the new ones [B, T + new], and their cache.
+        """
         settings = hf.GenerationConfig(
-            max_new_tokens=max(row.limit for row in rows),
+            max_new_tokens=max(row.limit - len(row.ids) for row in rows),
             do_sample=False,
-            pad_token_id=filler,
+            pad_token_id=self._filler,
             eos_token_id=None,
+            return_dict_in_generate=True,
         )
         last = time.perf_counter()
 
@@ -164,7 +199,7 @@ class TransformersProvider(BatchingProvider):
             return _draw(rows, scores)
 
         def take_tokens(input_ids: torch.Tensor, *_: object, **_more: object) -> torch.Tensor:
-            """Hand each row its token, and return which rows are over."""
+            """Hand each row its token, and return for each row whether to stop."""
             nonlocal last
             now = time.perf_counter()
             running = [row for row in rows if not row.over]
@@ -174,22 +209,24 @@ class TransformersProvider(BatchingProvider):
                 if not row.over:
                     row.seconds += share
                     self._take(row, token)
-            return torch.tensor([row.over for row in rows], device=input_ids.device)
+            over = sum(row.over for row in rows)
+            return torch.full((len(rows),), 2 * over >= len(rows), device=input_ids.device)
 
         model = cast(Any, self._lm)
         adapters: dict[str, list[str]] = {}
         if self._base.adapted is not None:
             model = self._base.adapted
             adapters["adapter_names"] = [row.adapter or _NO_ADAPTER for row in rows]
-        with torch.inference_mode():
-            model.generate(
-                torch.tensor(ids, device=self._device),
-                attention_mask=torch.tensor(mask, device=self._device),
-                generation_config=settings,
-                logits_processor=hf.LogitsProcessorList(cast(Any, [draw])),
-                stopping_criteria=hf.StoppingCriteriaList(cast(Any, [take_tokens])),
-                **adapters,
-            )
+        output = model.generate(
+            ids,
+            attention_mask=mask,
+            past_key_values=cache,
+            generation_config=settings,
+            logits_processor=hf.LogitsProcessorList(cast(Any, [draw])),
+            stopping_criteria=hf.StoppingCriteriaList(cast(Any, [take_tokens])),
+            **adapters,
+        )
+        return output.sequences, output.past_key_values
 
 
 def _draw(rows: Sequence[BatchRow], scores: torch.Tensor) -> torch.Tensor:
@@ -335,4 +372,20 @@ def _load(
             f"model {name!r}: its tokenizer has no chat template, expected a model that can chat"
         )
     prepare_template(tokenizer, name, NO_OPTIONS)
+    speed_up_head(model)
     return tokenizer, cast(Any, model).to(target).eval()
+
+
+def speed_up_head(model: hf.PreTrainedModel) -> None:
+    """Make the last positions contiguous before a model's head reads them.
+
+    From any other layout torch (2.13) copies the head's weights once a row, which on a CPU takes as
+    long as all layers together take for a short prompt.
+    """
+    head = model.get_output_embeddings()
+    if head is not None:
+        head.register_forward_pre_hook(_make_contiguous)
+
+
+def _make_contiguous(_module: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (inputs[0].contiguous(), *inputs[1:])

@@ -14,11 +14,13 @@ from typing import Any, cast
 
 import torch
 from transformers import (
+    Cache,
     GenerationConfig,
     LogitsProcessorList,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.cache_utils import DynamicLayer
 
 from openconductor.errors import ConfigError, WorkflowError
 from openconductor.parser import parse_completion, trailing_text
@@ -186,14 +188,8 @@ def complete(
     completions: list[Completion] = []
     for start in range(0, len(prompts), size):
         end = start + size
-        batch = tokenizer(
-            list(prompts[start:end]),
-            return_tensors="pt",
-            padding=True,
-            padding_side="left",
-            add_special_tokens=False,  # the chat template has written them
-        )
-        batch.pop("token_type_ids", None)
+        texts = prompts[start:end]
+        batch = _tokenize(tokenizer, texts).to(model.device)
         width = batch["input_ids"].shape[1]
         processors = LogitsProcessorList()
         if numbers is not None:
@@ -202,7 +198,10 @@ def complete(
         bfloat16 = torch.autocast(model.device.type, torch.bfloat16, enabled=config.optim.bf16)
         with torch.no_grad(), bfloat16:
             ids = sampler.generate(
-                **batch.to(model.device), generation_config=settings, logits_processor=processors
+                **batch,
+                past_key_values=_read_prompts(sampler, tokenizer, texts, settings),
+                generation_config=settings,
+                logits_processor=processors,
             )
         for row in ids[:, width:].tolist():
             kept = _up_to_end(row, ends)
@@ -210,6 +209,50 @@ def complete(
             completions.append(make_completion(text, kept, ends))
     model.train(was_training)
     return completions
+
+
+def _tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> Any:
+    """Return the tokens of some texts, padded on the left, and their mask."""
+    batch: Any = tokenizer(
+        list(texts),
+        return_tensors="pt",
+        padding=True,
+        padding_side="left",
+        add_special_tokens=False,  # the chat template has written them
+    )
+    batch.pop("token_type_ids", None)
+    return batch
+
+
+def _read_prompts(
+    sampler: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Sequence[str],
+    settings: GenerationConfig,
+) -> Cache | None:
+    """Return the cache of all tokens of the prompts but the last, with equal prompts read once.
+
+    None: no prompts are equal, or the cache holds more than keys and values of all positions.
+    """
+    different = list(dict.fromkeys(prompts))
+    if len(different) == len(prompts):
+        return None
+    batch = _tokenize(tokenizer, different).to(sampler.device)
+    one_token = GenerationConfig(
+        max_new_tokens=1,
+        do_sample=False,
+        pad_token_id=settings.pad_token_id,
+        return_dict_in_generate=True,
+    )
+    cache = sampler.generate(**batch, generation_config=one_token).past_key_values
+    layers = getattr(cache, "layers", [None])
+    if any(type(layer) is not DynamicLayer for layer in layers):
+        return None
+    cache.crop(-1)
+    places = {prompt: place for place, prompt in enumerate(different)}
+    copies = torch.tensor([places[prompt] for prompt in prompts], device=sampler.device)
+    cache.batch_select_indices(copies)
+    return cache
 
 
 def _up_to_end(row: list[int], ends: frozenset[int]) -> list[int]:
