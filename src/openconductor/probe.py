@@ -1,9 +1,8 @@
 """Check what the workers of a pool can do, by asking them.
 
 A worker is asked up to four times, in a few tokens each: plainly, streaming, with a tool, with an
-image. It is usable if the first two bring whole answers; tools and images are only reported. Each
-call is made without the worker's retries and limits, so that the report is about the worker itself:
-once, or twice if the server rejects it for its rate and names no long wait.
+image. It is usable if the first two bring whole answers; tools and images are only reported. A call
+that fails is repeated as any call of the worker, but none waits for the worker's own limits.
 """
 
 from __future__ import annotations
@@ -45,10 +44,6 @@ Able = Literal["yes", "no", "accepted", "failed", "untried"]
 MAX_TOKENS = 64
 """The most tokens of an answer, unless the worker's ``body`` says how long it thinks."""
 SETTINGS = "settings"
-RATE_WAIT_S = 1.0
-"""The wait after a call that was rejected for its rate, where the server names none."""
-LONGEST_RATE_WAIT_S = 5.0
-"""The longest wait of a server after which a call is made again."""
 
 _COUNT = (Message("user", "Count from 1 to 5 in digits, one a line, nothing else."),)
 _WEATHER = (Message("user", "What is the weather in Paris? Use the tool."),)
@@ -72,7 +67,7 @@ class Fault:
     """A fault of a worker.
 
     Attributes:
-        what: key, settings, answer, streaming, usage, limits, rate or price.
+        what: key, settings, answer, streaming, usage, limits, repeated or price.
         message: the observation.
         fix: a command, a line of the pool file, or advice.
         fatal: True if the worker cannot be used.
@@ -157,8 +152,8 @@ async def check_pool(
 
     Args:
         path: the pool file.
-        timeout_s: the deadline of each call, in seconds (a worker takes at most twice that, or four
-            times if it is rejected for its rate). None: make no call.
+        timeout_s: the deadline of each call and its repeats, in seconds (a worker takes at most
+            twice that). None: make no call.
         on_progress: told how many workers are checked, of how many.
 
     Raises:
@@ -263,12 +258,12 @@ class _Probe:
             sampling = replace(sampling, max_tokens=limit)
         self.report = report
         self.limits = RateLimits(worker.rpm, worker.tpm)
-        self.rate_limited = False
+        self.timeout_s = timeout_s
+        self.repeated: list[WorkerError] = []
         self.worker = replace(
             worker,
             sampling=sampling,
             timeout_s=min(worker.timeout_s or timeout_s, timeout_s),
-            retries=0,
             max_concurrency=None,
             rpm=None,
             tpm=None,
@@ -305,43 +300,34 @@ class _Probe:
         self._report_stream(streamed)
         self._report_usage()
         self._report_limits()
+        self._report_repeated()
 
     async def _call(
         self, worker: Worker, messages: Sequence[Message], *, stream: bool = False
     ) -> _Call:
-        """Call, and once more if the server rejects the call for its rate."""
-        call = await self._call_once(worker, messages, stream=stream)
-        error = call.error
-        if not isinstance(error, RateLimited) or not error.retryable:
-            return call
-        wait = RATE_WAIT_S if error.retry_after is None else error.retry_after
-        if wait > LONGEST_RATE_WAIT_S:
-            return call
-        self.rate_limited = True
-        await asyncio.sleep(wait)
-        return await self._call_once(worker, messages, stream=stream)
-
-    async def _call_once(
-        self, worker: Worker, messages: Sequence[Message], *, stream: bool
-    ) -> _Call:
-        """Call once; its usage is added to the report."""
+        """Call, and repeat as the worker does; add the usage of each attempt to the report."""
         call = _Call()
         clock = asyncio.get_running_loop().time
         begun = clock()
+        failures: list[WorkerError] = []
 
-        def add_usage(event: Event) -> None:
+        def add_attempt(event: Event) -> None:
             if isinstance(event, CallEnded):
                 self.report.calls += 1
                 self.report.spent += event.call.usage
+                if isinstance(event.call.error, WorkerError):
+                    failures.append(event.call.error)
 
         def note_text(text: str) -> None:
             if text:
                 call.texts.append(clock() - begun)
 
-        context = CallContext(origin=begun, on_event=add_usage)
+        deadline = begun + self.timeout_s
+        context = CallContext(origin=begun, deadline=deadline, on_event=add_attempt)
         on_text = note_text if stream else None
         try:
             call.answer = await worker.complete(messages, call=context, on_text=on_text)
+            self.repeated += failures
         except OpenConductorError as error:
             call.error = error
         call.seconds = clock() - begun
@@ -373,10 +359,7 @@ class _Probe:
         self.report.add(Fault("usage", message, fix, fatal=False))
 
     def _report_limits(self) -> None:
-        """Report the server's limits, and add a fault if the pool file has none, or higher ones.
-
-        A call that the server rejected for its rate is a fault, too.
-        """
+        """Report the server's limits, and add a fault if the pool file has none, or higher ones."""
         known = read_limits(self.worker.resolved.response_headers)
         self.report.rpm, self.report.tpm = known
         lines: list[str] = []
@@ -386,14 +369,17 @@ class _Probe:
         if lines:
             message = "the server says how many calls or tokens a minute it takes"
             self.report.add(Fault("limits", message, "\n".join(lines), fatal=False))
-        if self.rate_limited:
-            message = "rate-limited: the server rejected a call (429), and was asked once more"
-            self.report.add(Fault("rate", message, _FIXES[RateLimited], fatal=False))
+
+    def _report_repeated(self) -> None:
+        """Add a fault if a call that was answered had failed before."""
+        if self.repeated:
+            failure = self.repeated[-1]
+            message = f"a call failed at first, and was repeated: {failure.message}"
+            fix = _fix(failure, self.report)
+            self.report.add(Fault("repeated", message, fix, fatal=False))
 
     def _add_failure(self, what: str, error: OpenConductorError | None) -> None:
         message = error.message if isinstance(error, WorkerError) else str(error)
-        if self.rate_limited and isinstance(error, RateLimited):
-            message += "; rate-limited again after a wait"
         self.report.add(Fault(what, message, _fix(error, self.report)))
 
 

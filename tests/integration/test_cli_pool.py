@@ -24,6 +24,7 @@ from chat_server import (
 from test_cli import serving
 from test_frozen_output import check
 
+from openconductor.calls import policies
 from openconductor.calls.cards import read_card
 from openconductor.cli import pool_init
 from openconductor.cli.pool_init import KEYS, VENDORS
@@ -125,8 +126,9 @@ def test_each_worker_is_reported_with_its_faults_their_fixes_and_what_its_check_
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOUSE_API_KEY", CANARY)
+    monkeypatch.setattr(policies, "UNREACHABLE_S", 0.0)
     more = f'{PRICE}\napi_key_env = "HOUSE_API_KEY"'
-    with serving(*[houses] * 80) as server:
+    with serving(*[houses] * 120) as server:
         path = Path(write_pool(Path(), server.url, *HOUSE, more=more))
         path.write_text(path.read_text("utf-8") + OTHERS.replace("URL", server.url), "utf-8")
         command = ("pool", "check", path, "--timeout", "30")

@@ -55,24 +55,27 @@ LATE = {"retry-after": "30"}
 
 
 @pytest.mark.parametrize(
-    ("headers", "rejections", "usable", "requests", "message"),
+    ("status", "headers", "failures", "requests", "fix"),
     [
-        (SOON, 1, True, 5, "rate-limited: the server rejected a call (429)"),
-        (SOON, 2, False, 2, "rate-limited again after a wait"),
-        (LATE, 1, False, 1, "status 429"),
+        (429, SOON, 1, 5, "rpm = …"),
+        (429, SOON, 2, 6, "rpm = …"),
+        (429, LATE, 1, 1, "rpm = …"),
+        (503, {}, 2, 6, "try again later"),
     ],
 )
-async def test_pool_check_tries_once_more_after_a_short_wait_that_a_server_names(
-    tmp_path, headers: dict[str, str], rejections: int, usable: bool, requests: int, message: str
+async def test_pool_check_repeats_a_call_that_fails_and_says_so(
+    tmp_path, status: int, headers: dict[str, str], failures: int, requests: int, fix: str
 ) -> None:
-    rejected = says({"error": {"message": "slow down"}}, status=429, headers=headers)
-    async with chat_server(*[rejected] * rejections, *[says(completion())] * 4) as server:
+    failed = says({"error": {"message": "slow down"}}, status=status, headers=headers)
+    async with chat_server(*[failed] * failures, *[says(completion())] * 4) as server:
         write_pool(tmp_path, server.url, "m", more="price = { input = 1, output = 1 }")
         [report] = await check_pool(tmp_path / "pool.toml", 20.0)
-    assert (report.usable, len(server.paths)) == (usable, requests)
-    [fault] = [fault for fault in report.faults if fault.what in {"answer", "rate"}]
-    assert message in fault.message and fault.fatal is not usable
-    assert "rpm = …" in fault.fix
+    assert len(server.paths) == report.calls == requests
+    assert report.usable is (requests > failures)
+    [fault] = [fault for fault in report.faults if fault.what in {"answer", "repeated"}]
+    assert f"status {status}" in fault.message
+    assert fault.fatal is not report.usable
+    assert fix in fault.fix
 
 
 @pytest.mark.slow

@@ -25,7 +25,8 @@ def check(
         bool, typer.Option("--offline", help="Make no call: check only keys, settings and prices.")
     ] = False,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, max=600, help="Deadline of a call, seconds.")
+        float,
+        typer.Option("--timeout", min=0.1, max=600, help="Seconds for a call and its repeats."),
     ] = 30.0,
     as_json: AsJson = False,
 ) -> None:
