@@ -605,15 +605,19 @@ def _about(table: Table) -> str:
 
 # ── warnings ──────────────────────────────────────────────────────────────────────────────────────
 def much_masked(rows: Iterable[TableRow]) -> str:
-    """Return a sentence on the accuracies that leave out many masked answers; "": none does."""
+    """Return a sentence on all accuracies that leave out many masked answers, the worst first.
+
+    "" if there is none.
+    """
     marked = [row for row in rows if row.is_marked and row.task != AVERAGE]
     if not marked:
         return ""
-    worst = max(marked, key=lambda row: row.masked / row.n)
+    counts: list[str] = []
+    for row in sorted(marked, key=lambda row: row.decided):
+        counts.append(f"{row.masked} of {row.n * row.k} by {row.system} on {row.task}")
     return (
         f"{MARK} More than {100 * MOST_MASKED:.0f} % of the answers are masked and in no average, "
-        f"so the figure may be off by as much: {worst.masked} of {worst.n * worst.k} by "
-        f"{worst.system} on {worst.task}"
+        f"so the figure may be off by as much: {', '.join(counts)}"
     )
 
 

@@ -23,6 +23,7 @@ from openconductor.evaluation.tables import (
     details,
     make_row,
     make_table,
+    much_masked,
     table_files,
 )
 from openconductor.types import Usage
@@ -90,6 +91,16 @@ def test_answers_that_were_cut_are_counted_and_more_than_a_few_percent_are_warne
     )
     table = table_of(two_tasks(["+"], ["+"], rounds=(CUT,)), "conductor", "a b")
     assert [cells[-1] for cells in details(table)[1]] == ["1", "1", "2"]
+
+
+def test_all_systems_with_many_masked_answers_are_warned_of_the_worst_first() -> None:
+    marks = {"few": "f" + "+" * 39, "some": "ff+++", "most": "fff++"}
+    rows = [make_row(system, "t", records(list(of)), 1) for system, of in marks.items()]
+    assert much_masked(rows[:1]) == ""
+    assert much_masked(rows).endswith(
+        "are masked and in no average, so the figure may be off by as much: "
+        "3 of 5 by most on t, 2 of 5 by some on t"
+    )
 
 
 def test_cost_is_of_a_question_asked_once_whatever_became_of_it() -> None:
