@@ -96,7 +96,7 @@ class WorkerPool:
             ConfigError: the file is wrong; the message names the file and the worker, and the
                 nearest known key.
         """
-        file = load_toml(path, PoolFile, overrides)
+        file = read_pool_file(path, overrides)
         measured = file.calibration if calibrations is None else calibrations
         # Models of this process are loaded last: a fault of another worker is found in no time.
         entries = sorted(
@@ -333,7 +333,7 @@ def read_calibrations(name: str) -> Calibrations:
     """
     if simulated_pool(name) is not None:
         return {}
-    file = load_toml(name, PoolFile)
+    file = read_pool_file(name)
     names = [table.name for table in file.worker if table.name in file.calibration]
     return {name: file.calibration[name] for name in names}
 
@@ -448,3 +448,20 @@ class PoolFile:
     calibration: dict[str, dict[str, Calibration]] = field(
         default_factory=dict[str, dict[str, Calibration]]
     )
+
+
+def read_pool_file(path: str | Path, overrides: Sequence[str] = ()) -> PoolFile:
+    """Read a pool file, of which no worker is made.
+
+    Raises:
+        ConfigError: there is no such file, or it is wrong.
+    """
+    try:
+        return load_toml(path, PoolFile, overrides)
+    except ConfigError as error:
+        if Path(path).exists():
+            raise
+        raise ConfigError(
+            f"{error}; draft one with `openconductor pool init {path}`, or make it as the first "
+            "lines of the recipe say"
+        ) from error

@@ -17,7 +17,7 @@ from typing import Literal
 
 from openconductor.calls.prices import FoundPrice, find_price, price_line
 from openconductor.calls.worker import Worker
-from openconductor.config import load_toml, one_of
+from openconductor.config import one_of
 from openconductor.errors import (
     AuthFailed,
     ConfigError,
@@ -33,7 +33,7 @@ from openconductor.errors import (
     WorkerTimeout,
 )
 from openconductor.events import CallEnded, Event
-from openconductor.pool import PoolFile, WorkerPool, WorkerTable
+from openconductor.pool import WorkerPool, WorkerTable, read_pool_file
 from openconductor.protocols import CallContext
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 from openconductor.providers.wire.rate_limits import RateLimits, read_limits
@@ -160,7 +160,7 @@ async def check_pool(
         ConfigError: the file cannot be read, has an unknown key, names a worker twice, or has an
             unknown default worker. Faults of a single worker are in its report.
     """
-    file = load_toml(path, PoolFile)
+    file = read_pool_file(path)
     tables = file.worker
     if not tables:
         raise ConfigError(f"{path}: no worker; expected at least one table [[worker]]")

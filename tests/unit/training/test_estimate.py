@@ -343,8 +343,9 @@ def test_each_shipped_recipe_starts_but_for_what_this_machine_lacks(
 
 def test_the_recipe_of_specialists_lacks_its_pool_alone(run) -> None:
     printed = run("train", MADE_POOL, "--dry-run", "--offline", "--json")
-    wrong = [check for check in printed.json()["checks"] if check["state"] == "wrong"]
-    assert {check["name"] for check in wrong} == {"pool"}
+    [wrong] = [check for check in printed.json()["checks"] if check["state"] == "wrong"]
+    assert wrong["name"] == "pool"
+    assert "as the first lines of the recipe say" in wrong["text"]
     printed = run("train", MADE_POOL, 'pool="gym"', "--dry-run", "--offline", "--json")
     states = {check["name"]: check["state"] for check in printed.json()["checks"]}
     assert "wrong" not in states.values()
