@@ -13,7 +13,7 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from openconductor.errors import JournalError
+from openconductor.errors import ConfigError, JournalError
 from openconductor.ui.door import Visitor
 from openconductor.ui.replies import PageProblem
 
@@ -78,7 +78,7 @@ class Changes:
                     yield "event: end\ndata: end\n\n"
                     return
                 await asyncio.sleep(poll_s)
-        except JournalError as error:  # the answer has begun, so it can only end
+        except (PageProblem, ConfigError, JournalError) as error:  # the answer has begun: it ends
             log.warning("a page is told of no more changes: %s", error)
         finally:
             self._open[visitor] -= 1

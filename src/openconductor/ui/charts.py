@@ -7,7 +7,8 @@ page stretches, and its words stand beside it as text, which does not stretch.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from statistics import fmean
 from typing import NamedTuple
 
@@ -73,8 +74,8 @@ def draw_chart(
         stacked: True to draw areas on each other.
     """
     count = max((len(values) for values in series.values()), default=0)
-    measured = [value for values in series.values() for value in values if value is not None]
-    ticks = _ticks(top or max(measured, default=0.0))
+    largest = max(_known(chain.from_iterable(series.values())), default=0.0)
+    ticks = _ticks(top or largest)
     shapes: list[Series] = []
     floor = [0.0] * min(count, MOST_POINTS)
     for place, (name, values) in enumerate(series.items()):
@@ -86,7 +87,8 @@ def draw_chart(
             floor = ceiling
         else:
             path = _curve(points, ticks[-1])
-        last = next((value for value in reversed(values) if value is not None), None)
+        known = _known(values)
+        last = known[-1] if known else None
         shapes.append(Series(name, path, last, looks[place] if looks else f"s{place % 8}"))
     places = [_across(at, count) for at in breaks]
     return Chart(title, form, shapes, ticks, count, stacked, places)
@@ -100,9 +102,13 @@ def _binned(values: Values) -> Values:
     means: list[float | None] = []
     for point in range(MOST_POINTS):
         neighbours = values[point * count // MOST_POINTS : (point + 1) * count // MOST_POINTS]
-        measured = [value for value in neighbours if value is not None]
-        means.append(fmean(measured) if measured else None)
+        known = _known(neighbours)
+        means.append(fmean(known) if known else None)
     return means
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
 
 
 def _curve(points: Values, top: float, *, backwards: bool = False) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from openconductor.errors import JournalError
+from openconductor.errors import ConfigError, JournalError
 from openconductor.ledger import draw_up
 from openconductor.store import EpisodeFilter, EpisodeLine, StoredEpisode, StoreReader, read_store
 from openconductor.store.episode_json import episode_json
@@ -156,7 +156,7 @@ class EpisodePages:
             return located
         chosen = EpisodeFilter(identifier=identifier)  # nobody is served the episodes of a run
         for journal in () if visitor.key else self.journals():
-            with suppress(JournalError), read_store(journal) as store:
+            with suppress(ConfigError, JournalError), read_store(journal) as store:
                 located = _find_in(store, chosen, journal)
             if located is not None:
                 return located

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from openconductor.errors import ConfigError
 from openconductor.evaluation.eval_config import ALONE
 from openconductor.report.runs.numbers_reader import Numbers, NumbersReader
 from openconductor.report.runs.run_folders import RunFolder
@@ -84,16 +83,21 @@ class EvaluationPages:
         """Lead to the episode of an answer: question, system and repeat, by their places."""
         run = self.runs.named(request, self.entrance.visitor(request))
         numbers = self.numbers(run)
+        if numbers is None:
+            raise PageProblem(503, "The answers are being read; load this page again.")
         places = request.path_params
-        if numbers is not None and places["question"] < len(numbers["questions"]):
+        missing = PageProblem(404, "The run keeps no episode of this answer.")
+        try:
+            system = numbers["systems"][places["system"]]
             question = numbers["questions"][places["question"]]
-            system = numbers["systems"][places["system"] : places["system"] + 1]
-            cell = [*system, question["task"], question["problem"], places["repeat"]]
-            with read_store(run.journal) as store:
-                record = store.find_record(json.dumps(cell))
-            if record is not None and record["episode"]:
-                return RedirectResponse(f"{PREFIX}/episodes/{record['episode']}", 303)
-        raise PageProblem(404, "The run keeps no episode of this answer.")
+        except IndexError:
+            raise missing from None
+        cell = [system, question["task"], question["problem"], places["repeat"]]
+        with read_store(run.journal) as store:
+            record = store.find_record(json.dumps(cell))
+        if record is None or not record["episode"]:
+            raise missing
+        return RedirectResponse(f"{PREFIX}/episodes/{record['episode']}", 303)
 
     def changes(self, request: Request) -> Response:
         """Tell of changes of a training or an evaluation."""
@@ -120,14 +124,12 @@ class EvaluationPages:
         """Return the numbers of an evaluation; None: they are still being read.
 
         Raises:
-            PageProblem: they cannot be read.
+            ConfigError: they cannot be read.
         """
         try:
             return self._read(run).result(WAIT_S)
         except TimeoutError:
             return None
-        except ConfigError as error:
-            raise PageProblem(500, str(error)) from error
 
 
 def looks_of(numbers: Numbers) -> dict[str, str]:

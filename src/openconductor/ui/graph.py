@@ -164,7 +164,10 @@ class _Wide:
     """
 
     def __init__(self, rounds: Sequence[RoundParts]) -> None:
-        count = 1 + max((column for played in rounds for column in _columns(played)), default=0)
+        columns = [0]
+        for played in rounds:
+            columns += _columns(played)
+        count = max(columns) + 1
         room = max(_WIDTH - 2 * _INSET, count * _LEAST_PITCH)
         self.width = room + 2 * _INSET
         self.node_width = min(_MOST_WIDTH, room // count - _MIN_GAP)

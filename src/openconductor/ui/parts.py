@@ -169,8 +169,7 @@ def read_rounds(
         for result in _results(played, workers, open_round=open_round):
             part = _step_part(index, len(steps), result, workers, answered)
             if open_round and part.state == "not reached":
-                seen = [steps[step].state for step in part.sees if step < len(steps)]
-                ready = all(state == "answered" for state in seen)
+                ready = all(steps[seen].state == "answered" for seen in part.sees)
                 part = replace(part, state="running" if ready else "waiting")
             steps.append(replace(part, attempts=attempts.get((index, part.step), ())))
         planning = _planning_part(index, played, steps, open_round=open_round)

@@ -9,6 +9,7 @@ from typing import Any
 from starlette.requests import Request
 
 from openconductor.calls.cards import describe
+from openconductor.errors import ConfigError
 from openconductor.evaluation.records import kept_calibrations
 from openconductor.pool import Worker, WorkerPool
 from openconductor.report.runs.run_folders import RunFolder, find_runs
@@ -47,7 +48,7 @@ class WorkerPages:
         cards = {worker.name: worker.full_card for worker in workers.values()}
         names = {ordinal: worker.name for ordinal, worker in workers.items()}
         spending = self.usages()
-        measured = numbers = None
+        measured = numbers = problem = None
         lines: Sequence[WorkerLine] = ()
         if visitor.key:
             spending = [spent for spent in spending if spent["key"] == visitor.key]
@@ -56,8 +57,11 @@ class WorkerPages:
             names = names or self._latest_names()
             measured = self._latest_evaluation()
         if measured is not None:
-            numbers = self.evaluations.numbers(measured)
-            cards = _measured_cards(measured) | cards
+            try:
+                numbers = self.evaluations.numbers(measured)
+                cards = _measured_cards(measured) | cards
+            except ConfigError as error:
+                problem = str(error)
         values: dict[str, object] = {
             "workers": list(workers.values()),
             "ordinals": {name: ordinal for ordinal, name in names.items()},
@@ -66,6 +70,7 @@ class WorkerPages:
             "cards": cards,
             "measured": measured,
             "numbers": numbers,
+            "problem": problem,
         }
         data = {name: values[name] for name in ("lines", "spending", "cards")}
         data["healthy"] = {worker.name: worker.healthy for worker in workers.values()}

@@ -18,7 +18,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from openconductor.errors import JournalError
+from openconductor.errors import ConfigError, JournalError
 from openconductor.pool import WorkerPool
 from openconductor.store import StoreReader
 from openconductor.ui.asker import Asker
@@ -181,7 +181,7 @@ class Site:
             app = Response(text, 403, media_type="text/plain")
         try:
             await app(scope, receive, send_safely)
-        except (PageProblem, HTTPException, JournalError) as error:
+        except (PageProblem, HTTPException, ConfigError, JournalError) as error:
             if begun:  # a second answer would be garbage to the client
                 raise
             answer = self._problem(Request(scope), _problem_of(error))
@@ -255,7 +255,7 @@ class Site:
         return Response(content, headers=headers, media_type=media_type)
 
 
-def _problem_of(error: PageProblem | HTTPException | JournalError) -> PageProblem:
+def _problem_of(error: Exception) -> PageProblem:
     """Return what a visitor is told of an error."""
     if isinstance(error, PageProblem):
         return error

@@ -51,9 +51,8 @@ def draw_timeline(rounds: Sequence[RoundParts], seconds: float = 0.0) -> Timelin
         seconds: the wall time of the episode, and the least length of the axis.
     """
     parts = [part for played in rounds for part in played.parts if part.started is not None]
-    ends = [part.ended for part in parts if part.ended is not None]
-    starts = [part.started for part in parts if part.started is not None]
-    total = max([seconds, *ends, *starts])
+    moments = [moment for part in parts for moment in (part.started, part.ended) if moment]
+    total = max([seconds, *moments])
     critical = {key for played in rounds for key in critical_path(played)}
     most = max((part.usage.dollars for part in parts), default=0)
     bars: list[Bar] = []

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from starlette.requests import Request
 
-from openconductor.errors import ConfigError
 from openconductor.plots.iterations import Iteration, read_iterations
 from openconductor.report.runs.run_folders import CURVE, RESULTS, RunFolder
 from openconductor.store import read_store
@@ -150,13 +149,10 @@ def read_training(run: RunFolder) -> TrainingSoFar:
     """Return a training so far.
 
     Raises:
-        PageProblem: its curve is none.
+        ConfigError: its curve is none.
     """
     path = run.folder / CURVE
-    try:
-        return _read(path, path.stat().st_mtime_ns) if path.is_file() else TrainingSoFar((), (), ())
-    except ConfigError as error:
-        raise PageProblem(500, str(error)) from error
+    return _read(path, path.stat().st_mtime_ns) if path.is_file() else TrainingSoFar((), (), ())
 
 
 @lru_cache(maxsize=8)

@@ -148,6 +148,8 @@ async def test_a_page_says_that_answers_are_read_and_fills_in_by_itself(
         page = await visit.client.get(address)
         assert "The answers are being read" in page.text
         assert "data-live" in page.text
+    answer = await visit.client.get("/ui/evaluations/first/answers/0-0-0")
+    assert answer.status_code == 503
 
 
 def test_the_numbers_that_are_shown_again_and_again_are_kept(monkeypatch) -> None:

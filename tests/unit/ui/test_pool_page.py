@@ -97,6 +97,17 @@ async def test_a_key_sees_the_workers_that_it_may_use_and_no_other(store) -> Non
     assert "bert" not in page.text
 
 
+async def test_an_evaluation_that_cannot_be_read_hides_no_worker(store, tmp_path) -> None:
+    (tmp_path / "begun").mkdir()
+    recipe = 'systems = ["workers"]\n[[task]]\nname = "gym"\n'
+    (tmp_path / "begun" / "config.toml").write_text(recipe)
+    async with visited(store, root=tmp_path, pool=measured_pool()) as visit:
+        page = await visit.client.get("/ui/pool")
+    assert page.status_code == 200
+    assert "healthy" in page.text
+    assert "begun: its numbers cannot be read" in page.text
+
+
 async def test_an_empty_pool_says_what_to_do(store, tmp_path) -> None:
     async with visited(store, root=tmp_path) as visit:
         assert "openconductor pool check" in (await visit.client.get("/ui/pool")).text

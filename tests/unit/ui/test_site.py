@@ -10,19 +10,23 @@ import json
 import shlex
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import httpx
 import pytest
-from episodes_of import FLOW, HOSTILE, ask, fill, live, pool
+from episodes_of import FLOW, HOSTILE, NAMES, ask, fill, live, pool
+from runs_of import write_training
 from sites import PAGE_BYTES, Markup, check_pages, visited
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from tests.places import Place
 
-from openconductor.errors import JournalError
+from openconductor import Worker, WorkerPool
+from openconductor.errors import JournalError, Refused
 from openconductor.events import Asked
+from openconductor.report.runs.run_folders import RunFolder
 from openconductor.store import EpisodeLine, Journal, Store, read_store
+from openconductor.testing import Scripted
 from openconductor.types import Message
 from openconductor.ui import changes
 from openconductor.ui.door import Visitor
@@ -169,6 +173,18 @@ async def test_the_exported_file_holds_every_text_and_needs_nothing_else(store: 
     targets = {value for _, name, value in page.attributes if name == "id"}
     assert {address.removeprefix("#") for address in page.addresses} <= targets
     assert "default-src 'none'" in answer.text
+
+
+async def test_errors_of_megabytes_do_not_make_a_page_large(store: Store) -> None:
+    error = Refused("<b>é" * 250_000, worker="anna")
+    workers = [Worker(Scripted([error], identity=name), name=name) for name in NAMES]
+    refused = await ask(store, "?", workers=WorkerPool(workers))
+    store.flush()
+    async with visited(store) as visit:
+        kinds = {"plain": refused.id, "rounds": refused.id}
+        for address, page in (await pages_of(visit.client, kinds)).items():
+            assert page.status_code == 200, address
+            assert len(page.content) < PAGE_BYTES, (address, len(page.content))
 
 
 @pytest.mark.parametrize("megabytes", [1, pytest.param(10, marks=pytest.mark.slow)])
@@ -346,6 +362,14 @@ async def test_of_three_marked_episodes_the_page_says_that_it_compares_two(store
     assert "3 episodes were marked. The first two of them are compared." in page.text
 
 
+async def test_beside_another_an_episode_without_an_answer_has_none(store: Store) -> None:
+    store(Asked("e1", 0, 0.0, "?"))
+    store.flush()
+    async with visited(store) as visit:
+        page = Markup((await visit.client.get("/ui/compare?id=e1&id=e1")).text)
+    assert "Two episodes" in page.text and "None" not in page.text
+
+
 async def test_the_page_that_is_shown_is_marked_in_the_navigation(store: Store) -> None:
     asked = await ask(store, "?")
     store.flush()
@@ -359,6 +383,25 @@ def test_a_ninth_worker_has_no_other_workers_colour() -> None:
     classes = [colour_class(ordinal) for ordinal in range(8)]
     assert len(set(classes)) == 8
     assert colour_class(8) not in classes
+
+
+async def test_a_run_that_goes_while_its_changes_are_told_ends_the_stream(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_training(tmp_path / "first")
+    named = Runs.named
+    found = [True]
+
+    def find_once(*arguments: Any) -> RunFolder:
+        if not found:
+            raise PageProblem(404, "It is gone.")
+        found.pop()
+        return named(*arguments)
+
+    monkeypatch.setattr(Runs, "named", find_once)
+    async with visited(store, root=tmp_path) as visit:
+        answer = await visit.client.get("/ui/trainings/first/changes")
+    assert answer.text == ": a message is a change of the page\n\n"
 
 
 async def test_a_store_that_fails_while_changes_are_told_ends_the_stream(

@@ -112,6 +112,26 @@ async def test_trainings_are_drawn_over_each_other(visit: Visit) -> None:
     assert charts[0].count('class="curve') == 2
 
 
+async def test_compared_trainings_are_linked_whatever_their_folders_are_called(
+    visit: Visit, tmp_path: Path
+) -> None:
+    write_training(tmp_path / "seed#1")
+    page = await visit.client.get("/ui/trainings", params={"run": "seed#1"})
+    links = [link for link in Markup(page.text).addresses if "seed" in link]
+    assert links == ["/ui/trainings/seed%231"]
+
+
+async def test_a_run_whose_store_cannot_be_opened_is_an_error_of_its_own_pages_only(
+    visit: Visit, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "first" / "config.toml"
+    recipe.write_text(f'journal = "mysql://there"\n{recipe.read_text()}')
+    page = await visit.client.get("/ui/trainings/first/iterations/1")
+    assert page.status_code == 500
+    assert "got a URL (mysql:" in page.text
+    assert (await visit.client.get("/ui/episodes/absent")).status_code == 404
+
+
 async def test_what_is_not_there_is_said_with_what_to_do_next(tmp_path: Path) -> None:
     write_curve(tmp_path / "begun", [])
     with Journal(tmp_path / "asked.sqlite") as journal:
