@@ -147,8 +147,10 @@ def report(
     if as_json:
         console.show_json({**made.to_json(), "files": files})
     else:
-        verdict = f"Did {made.orchestration.system} gain by orchestrating? {made.verdict.line}"
-        console.show(*made.advice, verdict, *made.notes, heading(made))
+        label = f"{made.verdict.label}:"
+        question = f"Did {made.orchestration.system} gain by orchestrating? {label}"
+        reason = made.verdict.line.removeprefix(label).strip()
+        console.show(*made.advice, question, reason, *made.notes, heading(made))
         show_sections(sections(made))
     page = files["page"]
     if page is None:

@@ -29,8 +29,8 @@ It holds where second rounds are played; without any the multiple is below 1.
 
 
 # ── what to deploy ────────────────────────────────────────────────────────────────────────────────
-def headline(figures: Orchestration, choice: Choice | None, costs: Mapping[str, Cost]) -> str:
-    """Say which system to deploy and what it costs, beside the one that is reported on.
+def headline(figures: Orchestration, choice: Choice | None, costs: Mapping[str, Cost]) -> list[str]:
+    """Say which system to deploy, and in further lines how sure that is and what others cost.
 
     Args:
         figures: of the system that is reported on.
@@ -40,31 +40,30 @@ def headline(figures: Orchestration, choice: Choice | None, costs: Mapping[str, 
     system = figures.system
     if choice is None:
         known = _say_system(figures, costs)
-        return f"{known}; no worker was asked alone, so nothing says what to deploy."
+        return [f"{known}.", "No worker was asked alone, so nothing says what to deploy."]
     chosen = choice.candidates[choice.system]
     if all(candidate.unknown == 1 for candidate in choice.candidates.values()):
-        return "No answer could be decided, so nothing says what to deploy."
+        return ["No answer could be decided, so nothing says what to deploy."]
     right = f"right on {100 * chosen.right:.0f} % of the questions"
-    text = f"Deploy {_name(choice.system, choice)}: {right}, {_say_cost(chosen.cost)}"
+    lines = [f"Deploy {_name(choice.system, choice)}: {right}, {_say_cost(chosen.cost)}."]
     if not choice.won:
-        text += f"; {choice.reason}"
-    text += "."
+        lines.append(f"{choice.reason[0].upper()}{choice.reason[1:]}.")
     others = [choice.cheaper, system, choice.worker]
     named = dict.fromkeys((choice.system, *others))
     named = [name for name in named if name in choice.candidates]
     for name in named[1:]:
         candidate = choice.candidates[name]
         compared = _compare_costs(candidate.cost, chosen.cost)
-        text += f" {_name(name, choice)}: right on {100 * candidate.right:.0f} %, {compared}"
+        text = f"{_name(name, choice)}: right on {100 * candidate.right:.0f} %, {compared}"
         if name == choice.cheaper:
             text += "; more questions would tell whether it is as good"
-        text += "."
+        lines.append(f"{text}.")
     for name in named:
         unknown = choice.candidates[name].unknown
         if unknown > MOST_MASKED:
             share = f"{100 * unknown:.0f} % of the answers of {name}"
-            text += f" {share} are undecided or missing, and count as wrong."
-    return text
+            lines.append(f"{share} are undecided or missing, and count as wrong.")
+    return lines
 
 
 def _say_system(figures: Orchestration, costs: Mapping[str, Cost]) -> str:

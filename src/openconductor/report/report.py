@@ -77,7 +77,7 @@ class Report:
     @property
     def advice(self) -> list[str]:
         """The first lines, in plain words: what to deploy, and the command that does."""
-        lines = [headline(self.orchestration, self.auto, self.costs)]
+        lines = headline(self.orchestration, self.auto, self.costs)
         if self.folder and self.auto is not None and lines[0].startswith("Deploy"):
             command = shlex.join(["openconductor", "serve", "--from", self.folder])
             lines.append(f"To serve {self.auto.system}, under the model name auto: {command}")
