@@ -158,8 +158,9 @@ def worker_lines(calls: Iterable[tuple[str, str, Usage]]) -> list[WorkerLine]:
 
 
 # ── the file ──────────────────────────────────────────────────────────────────────────────────────
-_RECORD = f"""(SELECT record FROM outcomes WHERE outcomes.key = '{SERVED}' || episodes.id
+RECORD = f"""(SELECT record FROM outcomes WHERE outcomes.key = '{SERVED}' || episodes.id
     ORDER BY outcomes.number DESC LIMIT 1)"""  # noqa: S608 - our own prefix
+"""SQL for the latest record of whom an episode was served to."""
 
 _CONDITIONS = {
     "identifier": "episodes.id = :identifier",
@@ -169,7 +170,7 @@ _CONDITIONS = {
     "error": "json_extract(episodes.error, '$.type') = :error",
     "text": "(episodes.answer LIKE :text ESCAPE '!' OR {question} LIKE :text ESCAPE '!')",
     "since": "episodes.started >= :since",
-    "key": f"json_extract({_RECORD}, '$.key') = :key",
+    "key": f"json_extract({RECORD}, '$.key') = :key",
     "task": """episodes.id IN (SELECT json_extract(record, '$.episode') FROM outcomes
         WHERE json_extract(record, '$.task') = :task)""",
 }
@@ -215,7 +216,7 @@ def lines_query(chosen: EpisodeFilter, *, tables: Sequence[str]) -> tuple[str, d
         excerpt=EXCERPT,
         question=question,
         only_step="only_step IS NOT NULL" if "only_step" in tables else "0",
-        record=_RECORD,
+        record=RECORD,
         conditions=" AND ".join(conditions),
         order=_ORDERS[chosen.order],
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, cast
 
 import pytest
 from tests.places import DatabasePlace
@@ -13,8 +14,15 @@ from tests.unit.store.journaled import one_call
 
 from openconductor import ConfigError, JournalError
 from openconductor.events import Answered, Asked
-from openconductor.store import check_store, open_store, place_name, prune_store, read_store
-from openconductor.types import Episode, Message, Usage
+from openconductor.store import (
+    EpisodeFilter,
+    check_store,
+    open_store,
+    place_name,
+    prune_store,
+    read_store,
+)
+from openconductor.types import Episode, Message, Sampling, Usage
 
 
 @pytest.fixture
@@ -121,6 +129,65 @@ def test_episodes_are_found_by_texts_that_json_can_hardly_hold(database: Databas
             assert {episode.id for episode in store.episodes(text=sought)} == {"chat", "text"}
         assert store.episodes(text="user") == []
         assert store.episode("chat").question[0].content == odd + "w" * 80
+
+
+def test_what_is_sought_by_a_text_with_a_nul_is_found_or_unknown(database: DatabasePlace) -> None:
+    answered = Episode("?", (), "a \0 b", None, Usage(), 0.0)
+    with database.open() as store:
+        store(Asked("e1", 0, 0.0, "?"))
+        store(Answered("e1", 0, 0.0, answered))
+        store.put_record("k\0", {"kept": True})
+        store.flush()
+        assert [line.id for line in store.lines(EpisodeFilter(text="A \0 B"))] == ["e1"]
+        assert [episode.id for episode in store.episodes(text="\0")] == ["e1"]
+        assert store.lines(EpisodeFilter(identifier="e1\0")) == []
+        assert store.find_record("k\0") == {"kept": True}
+
+
+@pytest.mark.parametrize("odd", ["\0", "\ud800"])
+def test_settings_that_json_can_hardly_hold_keep_nothing_from_being_removed(
+    database: DatabasePlace, odd: str
+) -> None:
+    settings = Sampling(body={"stop": [odd]})
+    with database.open() as store:
+        for episode in ("old", "new"):
+            store(Asked(episode, 0, 0.0, "?"))
+            store(one_call(episode=episode, sampling=settings))
+        store.flush()
+        database.rows("UPDATE episodes SET started = 0 WHERE id = 'old'")
+        assert prune_store(database.name, 1.0)["episodes"] == 1
+        (call,) = store.calls()
+        assert (call.episode, call.sampling) == ("new", settings)
+    assert database.rows("SELECT role, content FROM turns") == [("user", "What is 2 + 2?")]
+
+
+def test_a_removal_that_fails_is_told_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from openconductor.store.postgres import removal
+
+    def fail(*_: object) -> None:
+        raise JournalError("the database is away")
+
+    told: SimpleQueue[str] = SimpleQueue()
+    monkeypatch.setattr(removal, "prune_database", fail)
+    monkeypatch.setattr(removal, "EVERY_S", 0.0)
+    monkeypatch.setattr(removal.log, "warning", lambda form, error: told.put(form % error))
+    remover = removal.Remover(cast("Any", None), 1.0)
+    for _ in range(2):
+        assert told.get(timeout=10).endswith("the database is away")
+    remover.stop()
+
+
+def test_a_list_that_goes_on_begins_in_the_index(database: DatabasePlace) -> None:
+    import psycopg
+
+    from openconductor.store.postgres.postgres_reader import _EPISODES
+
+    database.open().close()
+    values = {"before": "e1", "outcome": None, "text": None, "limit": 5}
+    with psycopg.connect(database.name, cursor_factory=psycopg.ClientCursor) as connection:
+        connection.execute("SET enable_seqscan = off")
+        plan = connection.execute(f"EXPLAIN {_EPISODES}".encode(), values).fetchall()
+    assert any("Index Cond: (number <" in line for (line,) in plan), plan
 
 
 def test_a_batch_loses_nothing_if_the_connection_is_cut_while_it_is_numbered(

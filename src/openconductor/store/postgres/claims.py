@@ -127,9 +127,7 @@ class Claims:
             request = self._queue.get(timeout=timeout)
             while request is not None:
                 self._waiting[request.key].append(request)
-                if self._queue.empty():
-                    return True
-                request = self._queue.get()
+                request = self._queue.get_nowait()
             return False
         return True
 

@@ -12,9 +12,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from psycopg.abc import RV, PQGen
+from psycopg.abc import RV, Buffer, PQGen
+from psycopg.adapt import AdaptersMap
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
+from psycopg.types.string import StrDumperUnknown
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from openconductor.errors import ConfigError, JournalError
@@ -101,7 +103,7 @@ CREATE VIEW turns AS
     SELECT calls.number AS call, place - 1 AS turn, readable(message) ->> 'role' AS role,
         readable(message) ->> 'content' AS content
     FROM calls
-    CROSS JOIN json_array_elements_text(request::json -> 'messages')
+    CROSS JOIN json_array_elements_text(readable(request) -> 'messages')
         WITH ORDINALITY AS shown (named, place)
     JOIN whole_messages ON whole_messages.number = named::bigint;
 INSERT INTO openconductor_store VALUES (0, 0);
@@ -130,6 +132,17 @@ CREATE INDEX begun_by_account ON begun (account, at);
 
 _MIGRATIONS = (_TABLES, _ACCOUNTS)
 """The changes of the tables; a database of version n has had the first n."""
+
+
+class _TextDumper(StrDumperUnknown):
+    """Passes texts to the database, without a character that it cannot hold."""
+
+    def dump(self, obj: str) -> Buffer | None:
+        return super().dump(without_nul(obj))
+
+
+_ADAPTERS = AdaptersMap(psycopg.adapters)
+_ADAPTERS.register_dumper(str, _TextDumper)
 
 
 class DatabaseConnection(psycopg.Connection[DictRow]):
@@ -177,6 +190,7 @@ class Database:
         self._settings: dict[str, Any] = {
             "autocommit": True,
             "prepare_threshold": None,
+            "context": _ADAPTERS,
             "row_factory": dict_row,
             "connect_timeout": int(_WAIT_S),
             "keepalives_idle": 10,
@@ -205,7 +219,7 @@ class Database:
 
         Raises:
             ConfigError: the URL cannot be read.
-        JournalError: there is no such database or no store in it, or it has a newer version.
+            JournalError: there is no such database or no store in it, or it has a newer version.
         """
         with self._checking() as connection:
             if for_writing:
@@ -354,6 +368,11 @@ class Database:
     def close(self) -> None:
         """Close all connections of the pool; closing twice is allowed."""
         self._pool.close()
+
+
+def without_nul(text: str) -> str:
+    """Return a text with the character NUL written out; PostgreSQL cannot hold it."""
+    return text.replace("\0", "\\x00")
 
 
 def describe(error: psycopg.Error) -> str:

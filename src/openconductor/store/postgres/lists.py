@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from openconductor.store.overview import EXCERPT, EpisodeFilter, EpisodeOrder
-from openconductor.store.store import SERVED
+from openconductor.store.overview import EXCERPT, RECORD, EpisodeFilter, EpisodeOrder
 
-_RECORD = f"""(SELECT record FROM outcomes WHERE outcomes.key = '{SERVED}' || episodes.id
-    ORDER BY outcomes.number DESC LIMIT 1)"""  # noqa: S608 - our own prefix
 _QUESTION = """CASE WHEN json_typeof(question::json) = 'array' THEN
     (SELECT readable(message) ->> 'content' FROM whole_messages
         WHERE whole_messages.number = CASE WHEN json_typeof(question::json -> -1) = 'number'
@@ -24,7 +21,7 @@ _CONDITIONS = {
     "text": f"""(episodes.answer ILIKE %(text)s ESCAPE '!'
         OR {_QUESTION} ILIKE %(text)s ESCAPE '!')""",
     "since": "episodes.started >= %(since)s",
-    "key": f"readable({_RECORD}) ->> 'key' = %(key)s",
+    "key": f"readable({RECORD}) ->> 'key' = %(key)s",
     "task": """episodes.id IN (SELECT readable(record) ->> 'episode' FROM outcomes
         WHERE readable(record) ->> 'task' = %(task)s)""",
 }
@@ -48,7 +45,7 @@ _LINES = f"""SELECT episodes.id, started, outcome, seconds, usage, error,
     (SELECT count(*) FROM calls WHERE calls.episode = episodes.id) AS calls,
     (SELECT count(*) FROM rounds WHERE rounds.episode = episodes.id) AS rounds,
     (SELECT count(*) FROM steps WHERE steps.episode = episodes.id) AS steps,
-    only_step IS NOT NULL AS was_only_step, {_RECORD} AS served
+    only_step IS NOT NULL AS was_only_step, {RECORD} AS served
     FROM episodes WHERE number IN (SELECT number FROM episodes WHERE """  # noqa: S608
 
 

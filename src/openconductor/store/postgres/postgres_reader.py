@@ -12,8 +12,10 @@ from openconductor.store.postgres.lists import lines_query
 from openconductor.store.reader import RowReader, parse_json
 from openconductor.types import Completion
 
+# The largest bigint stands for no end. A numeric there would keep the index from being used.
 _EPISODES = """SELECT * FROM episodes
-    WHERE number < coalesce((SELECT number FROM episodes WHERE id = %(before)s), 9e18)
+    WHERE number < coalesce((SELECT number FROM episodes WHERE id = %(before)s),
+        9223372036854775807)
     AND outcome = coalesce(%(outcome)s, outcome)
     AND (%(text)s::text IS NULL OR answer ILIKE %(text)s ESCAPE '!' OR
         CASE WHEN json_typeof(question::json) = 'string'

@@ -31,6 +31,7 @@ from openconductor.store.postgres.database import (
     DatabaseConnection,
     describe,
     execute,
+    without_nul,
 )
 from openconductor.store.rows import Row
 from openconductor.store.serialisation import compact
@@ -272,10 +273,8 @@ def add_rows(connection: DatabaseConnection, kind: str, rows: Sequence[Row]) -> 
 
 
 def _storable(row: Row) -> Row:
-    """Return a row without the character NUL, which PostgreSQL cannot hold; it is written out."""
     return {
-        name: value.replace("\0", "\\x00") if isinstance(value, str) else value
-        for name, value in row.items()
+        name: without_nul(value) if isinstance(value, str) else value for name, value in row.items()
     }
 
 

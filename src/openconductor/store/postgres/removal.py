@@ -6,6 +6,7 @@ process at a time removes, in steps that are transactions of their own; the othe
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from contextlib import closing, suppress
@@ -35,24 +36,20 @@ _OLD = """DELETE FROM episodes WHERE number IN (
     ORDER BY number LIMIT 200) RETURNING id"""
 _NEXT = """UPDATE openconductor_store SET generation = generation + 1
     RETURNING nextval('numbers') AS first"""
-_UNUSED_MESSAGES = """DELETE FROM messages WHERE number < ? AND number NOT IN (
-    SELECT named::bigint FROM calls,
-        json_array_elements_text(request::json -> 'messages') AS shown (named)
-    UNION SELECT piece::text::bigint FROM episodes, json_array_elements(CASE
-        WHEN json_typeof(question::json) = 'array' THEN question::json END) AS pieces (piece)
-    WHERE json_typeof(piece) = 'number')"""
-_PIECES = """SELECT piece::text::bigint FROM {}, json_array_elements(CASE
-        WHEN json_typeof({}) = 'array' THEN {} END) AS pieces (piece)
+_NUMBERS = """SELECT piece::text::bigint FROM {0}, json_array_elements(CASE
+        WHEN json_typeof({1}) = 'array' THEN {1} END) AS pieces (piece)
     WHERE json_typeof(piece) = 'number'"""
-_IN_USE = " UNION ".join(
-    _PIECES.format(table, document, document)
-    for table, document in (
-        ("calls", "request::json -> 'sampling'"),
+_REFERENCES = {
+    "messages": (("calls", "readable(request) -> 'messages'"), ("episodes", "question::json")),
+    "texts": (
+        ("calls", "readable(request) -> 'sampling'"),
         ("calls", "body_sent::json"),
         ("messages", "message::json"),
-    )
-)
-_UNUSED_TEXTS = f"DELETE FROM texts WHERE number < ? AND number NOT IN ({_IN_USE})"  # noqa: S608
+    ),
+}
+"""The tables of which unused rows are removed: each list that may name one, and where it stands."""
+
+log = logging.getLogger("openconductor.store")
 
 
 def prune_url(url: str, before: float) -> dict[str, int]:
@@ -83,7 +80,9 @@ def prune_database(database: Database, before: float) -> dict[str, int]:
             if not old:
                 break
         first = _begin_numbers(database)
-        for table, query in (("messages", _UNUSED_MESSAGES), ("texts", _UNUSED_TEXTS)):
+        for table, references in _REFERENCES.items():
+            used = " UNION ".join(_NUMBERS.format(*reference) for reference in references)
+            query = f"DELETE FROM {table} WHERE number < ? AND number NOT IN ({used})"  # noqa: S608
             with database.transaction(LONG_S) as connection:
                 _become_the_only_one(database, connection)
                 removed[table] = execute(connection, query, (first,)).rowcount
@@ -144,6 +143,9 @@ class Remover:
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            with suppress(JournalError):  # another process does it; or the database is away
+            try:
                 prune_database(self._database, time.time() - self._keep_days * DAY_S)
+            except JournalError as error:  # another process does it; or the database is away
+                if not self._ended.is_set():
+                    log.warning("old episodes are removed later: %s", error)
             self._ended.wait(EVERY_S)
