@@ -462,6 +462,6 @@ def read_pool_file(path: str | Path, overrides: Sequence[str] = ()) -> PoolFile:
         if Path(path).exists():
             raise
         raise ConfigError(
-            f"{error}; draft one with `openconductor pool init {path}`, or make it as the first "
-            "lines of the recipe say"
+            f"{error}; if a recipe names it, the first lines of the recipe say what makes it; else "
+            f"draft one: `openconductor pool init {path}`"
         ) from error

@@ -249,7 +249,7 @@ def test_a_mistake_in_a_pool_file_is_told_once_with_its_fix(tmp_path, text, mess
 
 def test_a_pool_file_that_is_not_there_is_told_with_the_command_that_drafts_it(tmp_path) -> None:
     path = tmp_path / "none.toml"
-    message = f"{path}: no such file; .*; draft one with `openconductor pool init {path}`"
+    message = f"{path}: no such file; .* draft one: `openconductor pool init {path}`"
     with pytest.raises(errors.ConfigError, match=message):
         WorkerPool.from_toml(path)
 

@@ -345,7 +345,7 @@ def test_the_recipe_of_specialists_lacks_its_pool_alone(run) -> None:
     printed = run("train", MADE_POOL, "--dry-run", "--offline", "--json")
     [wrong] = [check for check in printed.json()["checks"] if check["state"] == "wrong"]
     assert wrong["name"] == "pool"
-    assert "as the first lines of the recipe say" in wrong["text"]
+    assert "the first lines of the recipe say what makes it" in wrong["text"]
     printed = run("train", MADE_POOL, 'pool="gym"', "--dry-run", "--offline", "--json")
     states = {check["name"]: check["state"] for check in printed.json()["checks"]}
     assert "wrong" not in states.values()
