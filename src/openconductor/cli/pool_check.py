@@ -85,8 +85,7 @@ def _show_reports(reports: Sequence[WorkerReport], offline: bool) -> None:
         kind = (fault.what, "red" if fault.fatal else "yellow")
         who = (", ".join(of_workers), "bold")
         screen.print(Text.assemble("\n", who, " ", kind, f": {fault.message}"))
-        fix = f"  fix: {console.printable(fault.fix)}"
-        screen.print(Text(fix), soft_wrap=True)
+        screen.print(Text(f"  fix: {console.printable(fault.fix)}"), soft_wrap=True)
 
 
 def _key_text(report: WorkerReport) -> str:

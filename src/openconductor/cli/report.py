@@ -147,10 +147,9 @@ def report(
     if as_json:
         console.show_json({**made.to_json(), "files": files})
     else:
-        label = f"{made.verdict.label}:"
-        question = f"Did {made.orchestration.system} gain by orchestrating? {label}"
-        reason = made.verdict.line.removeprefix(label).strip()
-        console.show(*made.advice, question, reason, *made.notes, heading(made))
+        verdict = f"Did {made.orchestration.system} gain by orchestrating? {made.verdict.line}"
+        verdict = verdict.replace(": ", ":\n", 1)  # the reason is long: it begins a line
+        console.show(*made.advice, verdict, *made.notes, heading(made))
         show_sections(sections(made))
     page = files["page"]
     if page is None:
@@ -339,9 +338,8 @@ def _show_curve(training: Training) -> None:
 
 def _show_examples(completions: Completions) -> None:
     for example in completions.examples:
-        place = f"{example['training']}, problem {example['problem']}"
-        console.show("", f"{place}, reward {example['reward']}:")
-        console.show(Text(console.printable(str(example["completion"]))))
+        place = f"{example['training']}, problem {example['problem']}, reward {example['reward']}:"
+        console.show("", place, Text(console.printable(str(example["completion"]))))
         if example["error"]:
             console.show(Text(console.printable(f"({example['error']})")))
 
@@ -353,7 +351,7 @@ def show_sections(parts: Iterable[Section]) -> None:
         for line in part.lines:
             console.show(Text(console.printable(line)))
         if part.rows:
-            figures = [place for place in range(1, len(part.head)) if place not in part.words]
-            names = figures[0] if figures else 1
+            columns = range(1, len(part.head))
+            names = next((column for column in columns if column not in part.words), 1)
             rows = part.rows[: part.brief]
             console.show_table(part.head, rows, words=part.words, names=names, marked=part.marked)

@@ -343,9 +343,10 @@ def user_costs(results: Results) -> dict[str, Cost]:
     rows = results.by_row()
     costs: dict[str, Cost] = {}
     for system in results.systems:
-        parts: list[Cost] = []
-        for task in results.tasks:
-            parts.append(_task_cost(rows[system, task], simulated=results.config.simulated))
+        parts = [
+            _task_cost(rows[system, task], simulated=results.config.simulated)
+            for task in results.tasks
+        ]
         costs[system] = Cost(*map(_mean_if_known, zip(*parts, strict=True)))
     return costs
 
@@ -510,8 +511,8 @@ def first_table(table: Table, results: Results) -> tuple[Cells, list[Cells]]:
     for system, *shares in rows:
         cost = costs[system]
         took = UNKNOWN if cost.seconds is None else f"{cost.seconds:.2f}"
-        dollars = None if cost.dollars is None else 1000 * cost.dollars
-        priced.append([system, *shares, UNKNOWN if dollars is None else _dollars(dollars), took])
+        dollars = UNKNOWN if cost.dollars is None else _dollars(1000 * cost.dollars)
+        priced.append([system, *shares, dollars, took])
     return [*head, "dollars a 1,000", "seconds"], priced
 
 
@@ -612,9 +613,8 @@ def much_masked(rows: Iterable[TableRow]) -> str:
     marked = [row for row in rows if row.is_marked and row.task != AVERAGE]
     if not marked:
         return ""
-    counts: list[str] = []
-    for row in sorted(marked, key=lambda row: row.decided):
-        counts.append(f"{row.masked} of {row.n * row.k} by {row.system} on {row.task}")
+    marked.sort(key=lambda row: row.decided)
+    counts = [f"{row.masked} of {row.n * row.k} by {row.system} on {row.task}" for row in marked]
     return (
         f"{MARK} More than {100 * MOST_MASKED:.0f} % of the answers are masked and in no average, "
         f"so the figure may be off by as much: {', '.join(counts)}"

@@ -47,9 +47,8 @@ def headline(figures: Orchestration, choice: Choice | None, costs: Mapping[str, 
     right = f"right on {100 * chosen.right:.0f} % of the questions"
     lines = [f"Deploy {_name(choice.system, choice)}: {right}, {_say_cost(chosen.cost)}."]
     if not choice.won:
-        lines.append(f"{choice.reason[0].upper()}{choice.reason[1:]}.")
-    others = [choice.cheaper, system, choice.worker]
-    named = dict.fromkeys((choice.system, *others))
+        lines.append(f"Why: {choice.reason}.")
+    named = dict.fromkeys((choice.system, choice.cheaper, system, choice.worker))
     named = [name for name in named if name in choice.candidates]
     for name in named[1:]:
         candidate = choice.candidates[name]

@@ -78,10 +78,10 @@ def test_a_run_without_a_winner_deploys_the_best_worker_and_says_why(report) -> 
             "Deploy anna, the best worker alone: right on 53 % of the questions, $0.0100 per 1,000 "
             "questions, 0.500 seconds each."
         ),
-        "No other system is shown to be better, or as good for less.",
+        "Why: no other system is shown to be better, or as good for less.",
         "conductor: right on 91 %, for 14 times the price, 2.50 seconds each.",
     ]
-    few = "12 questions are too few to show that another system is better (30 are the fewest)."
+    few = "Why: 12 questions are too few to show that another system is better (30 are the fewest)."
     assert report.advice[1] == few
 
 
