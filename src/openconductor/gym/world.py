@@ -44,7 +44,8 @@ def is_numeric(value: Value) -> bool:
 
 
 def _sorted(value: Value) -> Value:
-    return tuple(sorted(value, key=int)) if is_numeric(value) else tuple(sorted(value))
+    key = int if is_numeric(value) else str
+    return tuple(sorted(value, key=key))
 
 
 def _each(change: Callable[[int], object]) -> Callable[[Value], Value]:
@@ -52,7 +53,8 @@ def _each(change: Callable[[int], object]) -> Callable[[Value], Value]:
 
 
 def _spell(number: int) -> str:
-    return "-".join(_DIGITS[int(digit)] for digit in str(number))
+    digits = map(int, str(number))
+    return "-".join(_DIGITS[digit] for digit in digits)
 
 
 _ALL = (
@@ -95,9 +97,7 @@ COMPARE: tuple[str, ...] = ("compare the answers", "check the answers")
 """The two requests for a comparison; any worker counts votes, only a referee checks."""
 
 _BY_PHRASE: dict[str, tuple[Operation, Wording]] = {
-    operation.phrase(wording): (operation, wording)
-    for operation in OPERATIONS.values()
-    for wording in WORDINGS
+    operation.phrase(wording): (operation, wording) for operation in _ALL for wording in WORDINGS
 }
 _LONGEST_FIRST = sorted(map(re.escape, _BY_PHRASE), key=len, reverse=True)
 _PHRASE = re.compile("|".join(_LONGEST_FIRST))

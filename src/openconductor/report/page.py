@@ -11,7 +11,6 @@ named ``<script>`` is harmless.
 from __future__ import annotations
 
 import json
-import re
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import replace
@@ -75,10 +74,11 @@ def write_report(
     """
     make_folder(out)
     values = json.dumps(report.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
-    write_whole(out / "report.json", values + "\n")
-    written: dict[str, Any] = {"report": str(out / "report.json")}
+    file = out / "report.json"
+    write_whole(file, values + "\n")
+    written: dict[str, Any] = {"report": str(file), "page": None, "figures": {}}
     if not can_draw():
-        return {**written, "page": None, "figures": {}}
+        return written
     from openconductor.plots import save_all
 
     system = report.orchestration.system
@@ -91,10 +91,11 @@ def write_report(
     best = report.orchestration.best_single
     alone = () if best is None else results.of(best.system)
     examples = read_examples(folder, results.of(system), alone)
-    page = render(report, pictures, results, environment, examples)
-    write_whole(out / "report.html", page)
-    figures = {name: str(picture.svg) for name, picture in pictures.items()}
-    return {**written, "page": str(out / "report.html"), "figures": figures}
+    page = out / "report.html"
+    write_whole(page, render(report, pictures, results, environment, examples))
+    written["page"] = str(page)
+    written["figures"] = {name: str(picture.svg) for name, picture in pictures.items()}
+    return written
 
 
 def can_draw() -> bool:
@@ -107,7 +108,7 @@ def render(
     figures: Mapping[str, Picture],
     results: Results,
     environment: Mapping[str, object],
-    examples: Mapping[str, Answer] | None = None,
+    examples: Mapping[str, Answer],
 ) -> str:
     """Return the text of the page.
 
@@ -116,12 +117,13 @@ def render(
         figures: the pictures of ``plots.save_all``, by the figure's name.
         results: the results that the report was made of, for costs and the recipe.
         environment: the environment of the run (``read_folder``): versions and the data.
-        examples: answers to show, by what they are examples of; None: none.
+        examples: answers to show, by what they are examples of.
 
     Raises:
         ConfigError: Jinja2 is not installed; the message says the command that installs it.
     """
-    style = files("openconductor.report").joinpath("page.css").read_text("utf-8")
+    sheet = files("openconductor.report").joinpath("page.css")
+    style = sheet.read_text("utf-8")
     digest = _encoded(sha256(style.encode()).digest())
     parts = list(sections(report))
     placed = {name for part in parts for name in part.figures}
@@ -140,11 +142,10 @@ def render(
         table=make_table(results),
         seconds=seconds,
         environment=environment,
-        examples=examples or {},
+        examples=examples,
         recipe=dump_eval_config(results.config),
     )
-    # No HTML may hold control characters or lone surrogates.
-    return re.sub("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", "\ufffd", text.lstrip())
+    return words.visible(text.lstrip())
 
 
 def _load_template() -> Template:

@@ -47,8 +47,8 @@ def letter_at(row: Row, field: str, count: int) -> str:
     if isinstance(value, str):
         letter = value.strip()
     else:
-        letter = letters[value : value + 1] if value >= 0 else ""
-    if len(letter) != 1 or letter not in letters:
+        letter = dict(enumerate(letters)).get(value)
+    if letter not in set(letters):
         raise row.wrong(field, value, f"a letter of {letters}, or an index from 0 to {count - 1}")
     return letter
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from openconductor.report.words import counted
+from openconductor.report.words import counted, visible
 from openconductor.ui import amounts
 from openconductor.ui.door import PREFIX
 from openconductor.ui.entrance import with_plain_lines
@@ -41,7 +41,6 @@ STATIC = {
 
 _TEXTS = 90_000  # bytes of all cut texts of a page
 _LEAST = 300  # bytes that each of them may have
-_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # no HTML may hold them
 _COMMAND = re.compile(": (openconductor .+)$")
 
 
@@ -94,7 +93,7 @@ def render(template: str, **values: object) -> str:
 
 def as_shown(text: str) -> str:
     """Return a text as a page holds it: plain ends of lines, and no invisible character."""
-    return _INVISIBLE.sub("\ufffd", with_plain_lines(text))
+    return visible(with_plain_lines(text))
 
 
 def colour_class(ordinal: int | None) -> str:

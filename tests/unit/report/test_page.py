@@ -34,7 +34,7 @@ def page_of(read: Callable[[str], Any]) -> PageOf:
     """The page of results, parsed."""
 
     def make(results: Results, report: Report | None = None, **figures: Picture) -> Any:
-        return read(render(report or make_report(results), figures, results, {}))
+        return read(render(report or make_report(results), figures, results, {}, {}))
 
     return make
 
@@ -45,7 +45,7 @@ def whole(results: Make, picture: Draw, read, environment: dict[str, object]) ->
     cost = picture("accuracy_cost", title="Accuracy against cost", caption="n = 12 & more.")
     empty = picture("worker_kind", title="Workers", caption="No worker was asked.", empty=True)
     figures = {"accuracy_cost": cost, "worker_kind": empty, "of_tomorrow": picture("of_tomorrow")}
-    return read(render(make_report(results()), figures, results(), environment))
+    return read(render(make_report(results()), figures, results(), environment, {}))
 
 
 def section(page: Any, name: str) -> str:
@@ -118,7 +118,7 @@ def test_names_that_look_like_markup_are_names(results: Make, picture, page_of: 
 
 def test_characters_that_no_page_may_hold_are_replaced(results: Make) -> None:
     found = results(names=("a\x00\x1b[31m", "b\ud800"))
-    text = render(make_report(found), {}, found, {})
+    text = render(make_report(found), {}, found, {}, {})
     assert "a\ufffd\ufffd[31m" in text
     assert "b\ufffd" in text
     assert not re.search("[\x00-\x08\x0b-\x1f]", text)
@@ -126,7 +126,7 @@ def test_characters_that_no_page_may_hold_are_replaced(results: Make) -> None:
 
 def test_the_same_report_is_the_same_page_whatever_the_hash_seed(results: Make) -> None:
     found = results()
-    here = sha256(render(make_report(found), {}, found, {}).encode()).hexdigest()
+    here = sha256(render(make_report(found), {}, found, {}, {}).encode()).hexdigest()
     tests = [str(Path(__file__).parent)]
     script = (
         f"import sys; sys.path[:0] = {tests!r}\n"
@@ -134,7 +134,7 @@ def test_the_same_report_is_the_same_page_whatever_the_hash_seed(results: Make) 
         "from openconductor.report.page import render\n"
         "from openconductor.report.report import make_report\n"
         "found = conftest.make_results()\n"
-        "print(hashlib.sha256(render(make_report(found), {}, found, {}).encode()).hexdigest())\n"
+        "print(hashlib.sha256(render(make_report(found), {}, found, {}, {}).encode()).hexdigest())\n"
     )
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     environment = {**os.environ, "PYTHONHASHSEED": seed}
@@ -147,7 +147,7 @@ def test_without_jinja_an_error_names_the_command_that_installs_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(ConfigError, match=r'pip install "openconductor\[plots\]"'):
-        render(report, {}, results(), {})
+        render(report, {}, results(), {}, {})
 
 
 # ── who reads it ──────────────────────────────────────────────────────────────────────────────────

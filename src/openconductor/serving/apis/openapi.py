@@ -117,11 +117,7 @@ _GETS: dict[str, tuple[str, str, object]] = {
     f"{_RESPONSE_PATH}/input_items": ("identifier", "its conversation, as items", _ITEMS),
     "/v1/episodes/{identifier}": ("identifier", "an episode, to the key that made it", _EPISODE),
     "/v1/usage": ("", "what the key has spent of its budget", _USAGE),
-    "/v1/keys": (
-        "",
-        "the keys in the journal, to an admin key",
-        _KEYS_LIST,
-    ),
+    "/v1/keys": ("", "the keys in the journal, to an admin key", _KEYS_LIST),
     "/health": ("", "requests are accepted", _STATUS),
     "/health/live": ("", "the process runs", _STATUS),
     "/health/ready": ("", "requests are accepted", _STATUS),
@@ -134,7 +130,13 @@ _KEYS = {
 
 
 def _response(description: str, schema: Json, kind: str = "application/json") -> Json:
-    return {"description": description, "content": {kind: {"schema": schema}}}
+    content = {kind: {"schema": schema}}
+    return {"description": description, "content": content}
+
+
+def _request(schema: Json) -> Json:
+    content = {"application/json": {"schema": schema}}
+    return {"required": True, "content": content}
 
 
 _FAILURE = _response("the error", _schema({"error": {"message": str}}))
@@ -145,15 +147,15 @@ def openapi(apis: Sequence[Api]) -> Json:
     schemas: Json = {}
     paths: Json = {}
     for api in apis:
-        paths[api.path] = _post(api.name, api.body, schemas, streams=True)
-    paths["/v1/messages/count_tokens"] = _post("count_tokens", CountBody, schemas, streams=False)
+        paths[api.path] = {"post": _ask_operation(api.name, api.body, schemas, streams=True)}
+    counting = _ask_operation("count_tokens", CountBody, schemas, streams=False)
+    paths["/v1/messages/count_tokens"] = {"post": counting}
     for path, (parameter, description, form) in _GETS.items():
-        paths[path] = _get(parameter, description, form)
-    deletion = _get("identifier", "its texts are removed", _DELETED)
-    paths[_RESPONSE_PATH]["delete"] = deletion["get"]
-    paths["/v1/keys"]["post"] = _post_key()
-    revocation = _get("name", "the key, which is refused from now on", _KEY)
-    paths[_KEY_PATH] = {"delete": revocation["get"]}
+        paths[path] = {"get": _operation(parameter, description, form)}
+    paths[_RESPONSE_PATH]["delete"] = _operation("identifier", "its texts are removed", _DELETED)
+    paths["/v1/keys"]["post"] = _key_operation()
+    revocation = _operation("name", "the key, which is refused from now on", _KEY)
+    paths[_KEY_PATH] = {"delete": revocation}
     metrics = _response("for Prometheus", _TEXT, "text/plain")
     paths["/metrics"] = {"get": {"responses": {"200": metrics}}}
     security: list[Json] = [{name: []} for name in _KEYS]
@@ -167,8 +169,8 @@ def openapi(apis: Sequence[Api]) -> Json:
     }
 
 
-def _post(name: str, body: type[Body], schemas: Json, *, streams: bool) -> Json:
-    """Return the entry of a POST, and add the schemas of its body to ``schemas``."""
+def _ask_operation(name: str, body: type[Body], schemas: Json, *, streams: bool) -> Json:
+    """Return an operation that asks, and add the schemas of its body to ``schemas``."""
     schema = body.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas |= schema.pop("$defs", {})
     schemas[body.__name__] = schema
@@ -176,28 +178,20 @@ def _post(name: str, body: type[Body], schemas: Json, *, streams: bool) -> Json:
     answer = _response("the answer; with `stream` as server-sent events", ANSWERS[name])
     if streams:
         answer["content"]["text/event-stream"] = {"schema": _TEXT}
-    content = {"application/json": {"schema": reference}}
-    operation = {
-        "operationId": name,
-        "requestBody": {"required": True, "content": content},
-        "responses": {"200": answer, "4XX": _FAILURE, "5XX": _FAILURE},
-    }
-    return {"post": operation}
+    responses = {"200": answer, "4XX": _FAILURE, "5XX": _FAILURE}
+    return {"operationId": name, "requestBody": _request(reference), "responses": responses}
 
 
-def _post_key() -> Json:
+def _key_operation() -> Json:
     """Return the operation that makes a key."""
-    content = {"application/json": {"schema": _schema({"name": str})}}
+    wanted = _request(_schema({"name": str}))
     made = _response("the key, which is shown here alone", _schema({**_KEY, "key": str}))
-    return {
-        "operationId": "make_key",
-        "requestBody": {"required": True, "content": content},
-        "responses": {"201": made, "4XX": _FAILURE, "503": _FAILURE},
-    }
+    responses = {"201": made, "4XX": _FAILURE, "503": _FAILURE}
+    return {"operationId": "make_key", "requestBody": wanted, "responses": responses}
 
 
-def _get(parameter: str, description: str, form: object) -> Json:
-    """Return the entry of a GET; ``parameter`` is the name of the one in its path, or empty."""
+def _operation(parameter: str, description: str, form: object) -> Json:
+    """Return an operation without a body; ``parameter`` is the one in its path, or empty."""
     parameters: list[Json] = []
     if parameter:
         schema = {**_TEXT, "minLength": 1}
@@ -207,4 +201,4 @@ def _get(parameter: str, description: str, form: object) -> Json:
         "4XX": _FAILURE,
         "503": _response("the server is not ready", _schema(_STATUS)),
     }
-    return {"get": {"parameters": parameters, "responses": responses}}
+    return {"parameters": parameters, "responses": responses}

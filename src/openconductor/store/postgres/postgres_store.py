@@ -6,6 +6,8 @@ writes have numbers of its own. A call is claimed before it is made (``claims``)
 
 from __future__ import annotations
 
+import json
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
@@ -15,16 +17,35 @@ from openconductor.errors import JournalError
 from openconductor.privacy import Privacy
 from openconductor.store.postgres.accounts import DatabaseAccounts
 from openconductor.store.postgres.claims import Claims
-from openconductor.store.postgres.database import Database
+from openconductor.store.postgres.database import CHANGING, LOCK, Database, execute
 from openconductor.store.postgres.postgres_reader import PostgresReader
 from openconductor.store.postgres.postgres_writer import PostgresWriter
-from openconductor.store.postgres.record_changes import change_database_record
-from openconductor.store.postgres.record_claims import claim_records
 from openconductor.store.postgres.removal import Remover
+from openconductor.store.serialisation import compact
 from openconductor.store.sink import QueuedSink, check_content
 from openconductor.store.store import ClaimedRecords, RecordChange
 from openconductor.store.writer import Release
 from openconductor.types import Completion
+
+_KEPT = "SELECT DISTINCT key FROM outcomes WHERE key = ANY(?)"
+# Claims of records are rows beside those of calls, and end as these do. Rows are locked in the
+# order of their keys, so that two processes never wait for each other.
+_CLAIM_RECORDS = """INSERT INTO claims (key, owner)
+    SELECT key, %(owner)s FROM (
+        SELECT key FROM unnest(%(keys)s::text[]) WITH ORDINALITY AS wanted (key, place)
+        WHERE NOT EXISTS (
+            SELECT FROM claims JOIN processes ON processes.id = claims.owner
+            WHERE claims.key = wanted.key AND claims.owner <> %(owner)s
+                AND processes.until > clock_timestamp())
+            AND NOT EXISTS (SELECT FROM outcomes WHERE outcomes.key = wanted.key)
+        ORDER BY place LIMIT %(limit)s) AS free
+    ORDER BY key
+    ON CONFLICT (key) DO UPDATE SET owner = excluded.owner
+    WHERE claims.owner = excluded.owner OR NOT EXISTS (
+        SELECT FROM processes WHERE id = claims.owner AND until > clock_timestamp())
+    RETURNING key"""
+_BEGIN_CHANGE = """SELECT set_config('synchronous_commit', 'on', TRUE),
+    pg_advisory_xact_lock(?, ?)"""
 
 
 class PostgresStore(QueuedSink, PostgresReader):
@@ -92,21 +113,40 @@ class PostgresStore(QueuedSink, PostgresReader):
     def claim_records(self, keys: Sequence[str], limit: int) -> ClaimedRecords:
         """Claim at most ``limit`` records that nobody has kept and no other living process makes.
 
+        Records that this process has claimed already are claimed again.
+
         Raises:
             JournalError: the store has failed, or is closed.
         """
         self._check(self._end)
-        answer = claim_records(self._database, self._owner, keys, limit)
-        late = [key for key in answer.claimed if key in answer.kept]
-        for key in late:
-            self.release(key)
-        claimed = [key for key in answer.claimed if key not in late]
-        return ClaimedRecords(claimed, answer.kept)
+        values = {"owner": self._owner, "keys": list(keys), "limit": limit}
+        with self._database.explained():
+            claims = self._database.fetch(_CLAIM_RECORDS, values)
+            # After the claim, because another process may have kept a record just now.
+            kept = [row["key"] for row in self._database.fetch(_KEPT, (values["keys"],))]
+        claimed: list[str] = []
+        for row in claims:
+            if row["key"] in kept:
+                self.release(row["key"])
+            else:
+                claimed.append(row["key"])
+        return ClaimedRecords(claimed, kept)
 
     def change_record(self, key: str, change: RecordChange) -> None:
-        """Replace a record by what ``change`` makes of it, in one step among all processes."""
+        """Replace a record by what ``change`` makes of it, in one step among all processes.
+
+        Raises:
+            JournalError: the database failed; if the connection was lost, the change may be made.
+        """
         self._check(self._end)
-        change_database_record(self._database, key, change)
+        with self._database.explained(), self._database.transaction() as connection:
+            execute(connection, _BEGIN_CHANGE, (LOCK, CHANGING))
+            latest = "SELECT record FROM outcomes WHERE key = ? ORDER BY number DESC LIMIT 1"
+            row = execute(connection, latest, (key,)).fetchone()
+            value = change(None if row is None else json.loads(row["record"]))
+            execute(connection, "DELETE FROM outcomes WHERE key = ?", (key,))
+            added = "INSERT INTO outcomes (key, written, record) VALUES (?, ?, ?)"
+            execute(connection, added, (key, time.time(), compact(value)))
 
     def close(self) -> None:
         """Write what is left, and close all connections; closing twice is allowed.
