@@ -53,8 +53,7 @@ def _each(change: Callable[[int], object]) -> Callable[[Value], Value]:
 
 
 def _spell(number: int) -> str:
-    digits = map(int, str(number))
-    return "-".join(_DIGITS[digit] for digit in digits)
+    return "-".join(_DIGITS[int(digit)] for digit in str(number))
 
 
 _ALL = (

@@ -122,8 +122,7 @@ def render(
     Raises:
         ConfigError: Jinja2 is not installed; the message says the command that installs it.
     """
-    sheet = files("openconductor.report").joinpath("page.css")
-    style = sheet.read_text("utf-8")
+    style = files("openconductor.report").joinpath("page.css").read_text("utf-8")
     digest = _encoded(sha256(style.encode()).digest())
     parts = list(sections(report))
     placed = {name for part in parts for name in part.figures}
@@ -131,7 +130,6 @@ def render(
     seconds = {(row["system"], row["task"]): row for row in latency(results)}
     text = _load_template().render(
         report=report,
-        found=report.orchestration,
         heading=heading(report),
         style=style,
         digest=digest,
@@ -145,7 +143,7 @@ def render(
         examples=examples,
         recipe=dump_eval_config(results.config),
     )
-    return words.visible(text.lstrip())
+    return words.INVISIBLE.sub("\ufffd", text.lstrip())
 
 
 def _load_template() -> Template:

@@ -12,12 +12,8 @@ from openconductor.evaluation.statistics import Difference, Estimate
 
 NOTHING = "-"
 """Stands for an unknown figure."""
-_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-
-
-def visible(text: str) -> str:
-    """Return a text without control characters and lone surrogates, which no HTML may hold."""
-    return _INVISIBLE.sub("\ufffd", text)
+INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Finds control characters and lone surrogates, which no HTML may hold."""
 
 
 def percent(share: Estimate | None) -> str:

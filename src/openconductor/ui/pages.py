@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from openconductor.report.words import counted, visible
+from openconductor.report.words import INVISIBLE, counted
 from openconductor.ui import amounts
 from openconductor.ui.door import PREFIX
 from openconductor.ui.entrance import with_plain_lines
@@ -93,7 +93,7 @@ def render(template: str, **values: object) -> str:
 
 def as_shown(text: str) -> str:
     """Return a text as a page holds it: plain ends of lines, and no invisible character."""
-    return visible(with_plain_lines(text))
+    return INVISIBLE.sub("\ufffd", with_plain_lines(text))
 
 
 def colour_class(ordinal: int | None) -> str:

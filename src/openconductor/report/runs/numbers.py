@@ -107,7 +107,8 @@ def _read_kept(folder: Path) -> dict[str, Any] | None:
 
     It knows replays that cost nothing, which are made anew for each report and not kept.
     """
-    file, table = folder / "report" / "report.json", folder / "table.json"
+    file = folder / "report" / "report.json"
+    table = folder / "table.json"
     if file.is_file() and table.is_file() and file.stat().st_mtime >= table.stat().st_mtime:
         return json.loads(file.read_text("utf-8"))
     return None
@@ -148,11 +149,13 @@ def _place_systems(results: Results, ours: str) -> dict[str, Any] | str:
     for place in plane.places:
         right = (place.right.value, place.right.low, place.right.high)
         across = (logs[place.name] - low) / span
-        is_bound = place.group == GROUP_OF_BOUNDS
-        values: dict[str, Any] = {"cost": place.cost.value, "right": right, "is_bound": is_bound}
-        values["x"] = round(100 * across, 2)
-        values["y"] = [round(100 - 100 * share, 2) for share in right]
-        places[place.name] = values
+        places[place.name] = {
+            "cost": place.cost.value,
+            "right": right,
+            "is_bound": place.group == GROUP_OF_BOUNDS,
+            "x": round(100 * across, 2),
+            "y": [round(100 - 100 * share, 2) for share in right],
+        }
     front = [place.name for place in plane.front]
     free: dict[str, float] = {}
     for place in plane.decided:
@@ -177,8 +180,8 @@ def _mark_questions(results: Results, folder: Path, ours: str) -> Iterator[dict[
             tags.append("apart")
         if right and ours and ours not in right:
             tags.append("lost")
-        kept = texts.get((task, problem))
-        text = "" if kept is None else " ".join(kept.question.split())[:EXCERPT]
+        question, _ = texts.get((task, problem), ("", None))
+        text = " ".join(question.split())[:EXCERPT]
         yield {
             "task": task,
             "problem": problem,

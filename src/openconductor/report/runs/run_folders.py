@@ -92,9 +92,12 @@ def read_run(file: Path, root: Path) -> RunFolder | None:
         recipe = tomllib.loads(file.read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    if "rollout" not in recipe and "task" not in recipe:
+    if "rollout" in recipe:
+        kind, result = "training", RESULTS
+    elif "task" in recipe:
+        kind, result = "evaluation", "table.json"
+    else:
         return None
-    kind, result = ("training", RESULTS) if "rollout" in recipe else ("evaluation", "table.json")
     names = (CONFIG, CURVE, JOURNAL, f"{JOURNAL}-wal", result)
     times = {name: _written(folder / name) for name in names}
     written = max(times.values())

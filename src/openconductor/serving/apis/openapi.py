@@ -130,13 +130,11 @@ _KEYS = {
 
 
 def _response(description: str, schema: Json, kind: str = "application/json") -> Json:
-    content = {kind: {"schema": schema}}
-    return {"description": description, "content": content}
+    return {"description": description, "content": {kind: {"schema": schema}}}
 
 
 def _request(schema: Json) -> Json:
-    content = {"application/json": {"schema": schema}}
-    return {"required": True, "content": content}
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
 _FAILURE = _response("the error", _schema({"error": {"message": str}}))
