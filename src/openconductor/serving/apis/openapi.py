@@ -67,12 +67,8 @@ _CHAT = {
     "choices": [{"index": 0, "message": _CHAT_MESSAGE, "finish_reason": _CHAT_ENDINGS}],
     "usage": _CHAT_USAGE,
 }
-_RESPONSE_USAGE = {
-    "input_tokens": int,
-    "output_tokens": int,
-    "total_tokens": int,
-    "orchestration": _BILL,
-}
+_MESSAGE_USAGE = {"input_tokens": int, "output_tokens": int, "orchestration": _BILL}
+_RESPONSE_USAGE = {**_MESSAGE_USAGE, "total_tokens": int}
 _RESPONSE = {
     "id": str,
     "object": "response",
@@ -82,7 +78,6 @@ _RESPONSE = {
     "output": [{"type": str}],
     "usage": _RESPONSE_USAGE,
 }
-_MESSAGE_USAGE = {"input_tokens": int, "output_tokens": int, "orchestration": _BILL}
 _MESSAGE = {
     "id": str,
     "type": "message",
@@ -130,11 +125,13 @@ _KEYS = {
 
 
 def _response(description: str, schema: Json, kind: str = "application/json") -> Json:
-    return {"description": description, "content": {kind: {"schema": schema}}}
+    content = {kind: {"schema": schema}}
+    return {"description": description, "content": content}
 
 
 def _request(schema: Json) -> Json:
-    return {"required": True, "content": {"application/json": {"schema": schema}}}
+    content = {"application/json": {"schema": schema}}
+    return {"required": True, "content": content}
 
 
 _FAILURE = _response("the error", _schema({"error": {"message": str}}))
