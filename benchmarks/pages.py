@@ -17,7 +17,6 @@ Linux counts it for each of its threads.
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 import random
 import re
@@ -34,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import results
+from tests.integration.browsing import PageClient, read_link
 
 from openconductor import Conductor, Step, Worker, WorkerPool, Workflow
 from openconductor.evaluation.eval_config import make_eval_config
@@ -177,28 +177,14 @@ class Server:
     """``openconductor serve --ui`` as a process, and a browser's connection to it."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
-        assert process.stderr is not None
-        link = None
-        while link is None:
-            line = process.stderr.readline()
-            assert line, "the server ended"
-            link = re.search(r"http://127.0.0.1:(\d+)/\S+#token=(\S+)", line)
         self._pid = process.pid
-        self._connection = http.client.HTTPConnection("127.0.0.1", int(link[1]))
-        origin = f"http://127.0.0.1:{link[1]}"
-        form = f"token={link[2]}"
+        link = read_link(process)
         time.sleep(1)  # it listens soon after it has said so
-        self._connection.request("POST", "/ui/session", form, {"origin": origin})
-        answer = self._connection.getresponse()
-        answer.read()
-        self._cookie = (answer.getheader("set-cookie") or "").partition(";")[0]
+        self._client = PageClient(link)
 
     def get(self, address: str) -> bytes:
         """Return the body of an address."""
-        self._connection.request("GET", address, headers={"cookie": self._cookie})
-        answer = self._connection.getresponse()
-        body = answer.read()
-        assert answer.status == 200, (address, answer.status)
+        _, body = self._client.get(address)
         return body
 
     def cpu(self) -> float:

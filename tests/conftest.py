@@ -160,6 +160,19 @@ def new_place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Pl
 
 
 @pytest.fixture
+def database(postgres: PostgresServer) -> DatabasePlace:
+    """A database that is still empty."""
+    return DatabasePlace(postgres.new_place())
+
+
+@pytest.fixture
+def stores(database: DatabasePlace) -> Iterator[list[Any]]:
+    """Two stores in one database, as two processes have them."""
+    with database.open() as first, database.open() as second:
+        yield [first, second]
+
+
+@pytest.fixture
 def place(new_place: Callable[[], Place]) -> Place:
     """A place of a store that is still empty; the test runs with a file and with a database."""
     return new_place()

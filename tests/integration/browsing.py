@@ -1,10 +1,10 @@
-"""Debian's Chromium without a screen, driven by Playwright, and servers of the page for it.
-
-``visited`` gives a browser that has entered, over a server that runs as a process of its own.
+"""Servers of the page as processes, and who looks at them: Debian's Chromium without a screen,
+driven by Playwright (``Visit``), or a client that only reads (``PageClient``).
 """
 
 from __future__ import annotations
 
+import http.client
 import re
 import shutil
 import subprocess
@@ -24,15 +24,50 @@ def running(
     """Run a command that serves the page, in a folder; give its link and the process."""
     command = [sys.executable, "-m", "openconductor", *map(str, words)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=folder) as process:
-        assert process.stderr is not None
         try:
-            for line in process.stderr:
-                found = re.search(r"http://\S+#token=\S+", line)
-                if found:
-                    yield found.group(), process
-                    break
+            yield read_link(process), process
         finally:
             process.terminate()
+
+
+def read_link(process: subprocess.Popen[str]) -> str:
+    """Return the link to its page that a command prints."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        found = re.search(r"http://\S+#token=\S+", line)
+        if found:
+            return found.group()
+    raise AssertionError("the command ended")
+
+
+class PageClient:
+    """A connection that has entered by a link."""
+
+    def __init__(self, link: str) -> None:
+        page, _, token = link.partition("#")
+        origin = page.partition("/ui")[0]
+        self._connection = http.client.HTTPConnection(origin.removeprefix("http://"))
+        self._headers: dict[str, str] = {}
+        self._send("POST", "/ui/session", token, {"origin": origin})
+
+    def get(self, address: str) -> tuple[str, bytes]:
+        """Return the media type of an address, and its body."""
+        answer, body = self._send("GET", address, "", self._headers)
+        assert answer.status == 200, (address, answer.status)
+        return answer.headers.get_content_type(), body
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _send(
+        self, method: str, address: str, form: str, headers: dict[str, str]
+    ) -> tuple[http.client.HTTPResponse, bytes]:
+        self._connection.request(method, address, form, headers)
+        answer = self._connection.getresponse()
+        cookie = answer.getheader("set-cookie")
+        if cookie is not None:
+            self._headers = {"cookie": cookie.partition(";")[0]}
+        return answer, answer.read()
 
 
 @contextmanager

@@ -15,10 +15,12 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from hashlib import blake2b
+from pathlib import Path
 
 from aiohttp import web
 from anyio.from_thread import start_blocking_portal
 
+from openconductor.config import dump_toml
 from openconductor.store import JournalReader
 
 Turns = list[tuple[str, str]]
@@ -38,6 +40,25 @@ def answered(reader: JournalReader) -> Counter[str]:
             turns = [(turn.role, turn.content) for turn in call.messages or ()]
             ids[request_id(call.worker, turns)] += 1
     return ids
+
+
+def write_pool(
+    path: Path, url: str, *names: str, prices: tuple[int, int], most_tokens: int
+) -> None:
+    """Write the pool file of workers at one address.
+
+    Args:
+        path: the file.
+        url: the address.
+        names: the workers'.
+        prices: US dollars for a million tokens read, and written.
+        most_tokens: of an answer.
+    """
+    read, written = prices
+    worker = {"base_url": url, "retries": 0, "price": {"input": read, "output": written}}
+    worker["sampling"] = {"max_tokens": most_tokens}
+    tables = [{"name": name, "model": name, **worker} for name in names]
+    path.write_text(dump_toml({"worker": tables}))
 
 
 class CountingServer(ABC):

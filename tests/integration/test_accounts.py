@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from tests.places import DatabasePlace
-from tests.postgres_server import PostgresServer
 
 from integration.test_serving_process import wait_until
 from openconductor.calls.budget import BudgetMeter
@@ -30,18 +28,6 @@ PRICE = Price(Decimal(0), Decimal(10_000))  # a cent a token written
 HELLO = (Message("user", "hello"),)
 
 
-@pytest.fixture
-def place(postgres: PostgresServer) -> DatabasePlace:
-    return DatabasePlace(postgres.new_place())
-
-
-@pytest.fixture
-def stores(place: DatabasePlace) -> Iterator[list[Any]]:
-    """Two stores in one database, as two replicas have them."""
-    with ExitStack() as stack:
-        yield [stack.enter_context(place.open()) for _ in range(2)]
-
-
 def tenant_of(store: Any, **options: Any) -> Tenant:
     table = KeyTable("ann", hash_key("oc-ann"), **{"period": "total", **options})
     return KeyRing([table], store).find({"x-api-key": "oc-ann"})
@@ -55,10 +41,12 @@ def one_call(cents: int, most: int) -> CallEnded:
     )
 
 
-def books(place: DatabasePlace) -> tuple[Decimal, Decimal, Decimal, Decimal]:
+def books(database: DatabasePlace) -> tuple[Decimal, Decimal, Decimal, Decimal]:
     """Return what the account holds, and the sums of its charges and slices."""
-    (row,) = place.rows("""SELECT spent, reserved, (SELECT coalesce(sum(dollars), 0) FROM charges),
+    (row,) = (
+        database.rows("""SELECT spent, reserved, (SELECT coalesce(sum(dollars), 0) FROM charges),
         (SELECT coalesce(sum(dollars), 0) FROM slices) FROM accounts""")
+    )
     return row
 
 
@@ -83,7 +71,7 @@ async def spend(tenant: Tenant, episode: str, *, cents: int, most: int, seconds:
 
 # ── the account ───────────────────────────────────────────────────────────────────────────────────
 def test_what_is_reserved_and_charged_never_passes_the_limit(
-    stores: list[Any], place: DatabasePlace
+    stores: list[Any], database: DatabasePlace
 ) -> None:
     first, second = (store.accounts for store in stores)
     first.open("a", Decimal(1))
@@ -95,20 +83,20 @@ def test_what_is_reserved_and_charged_never_passes_the_limit(
     first.charge("a", "e1", Decimal("2.5"), closed=False)
     first.charge("a", "e1", Decimal(4), closed=True)
     stores[0].flush()
-    assert books(place) == (5, Decimal("2.03"), 4, Decimal("2.03"))
+    assert books(database) == (5, Decimal("2.03"), 4, Decimal("2.03"))
     first.keep("a", Decimal(0))
     first.keep("a", Decimal(3))
     assert second.reserve("a", Decimal(10), Decimal("4.97")) == (Decimal("4.97"), 5)
     assert second.reserve("a", Decimal(10), Decimal("0.01")).granted == 0
-    assert books(place) == (5, 5, 4, 5)
+    assert books(database) == (5, 5, 4, 5)
 
 
 async def test_a_slice_whose_reply_was_lost_comes_back_when_it_is_wanted(
-    stores: list[Any], place: DatabasePlace
+    stores: list[Any], database: DatabasePlace
 ) -> None:
     first, second = (tenant_of(store, dollars=Decimal("1.00")) for store in stores)
     assert await spend(first, "e1", cents=1, most=10)
-    (account,) = place.rows("SELECT id FROM accounts")[0]
+    (account,) = database.rows("SELECT id FROM accounts")[0]
     assert stores[0].accounts.reserve(account, Decimal(1), Decimal("0.5")).granted > 0
     assert await asyncio.wait_for(spend(second, "e2", cents=90, most=99), 10)
     assert await asyncio.wait_for(spend(first, "e3", cents=9, most=9), 10)
@@ -152,27 +140,29 @@ async def test_what_an_orchestrator_has_spent_inside_a_call_is_given_to_nobody(
     assert not await asyncio.wait_for(other, 10)
 
 
-def test_a_store_that_closes_gives_its_slices_back(stores: list[Any], place: DatabasePlace) -> None:
+def test_a_store_that_closes_gives_its_slices_back(
+    stores: list[Any], database: DatabasePlace
+) -> None:
     for store in stores:
         store.accounts.open("a", Decimal(0))
         assert store.accounts.reserve("a", Decimal(10), Decimal(5)).granted == 5
     stores[1].close()
-    assert books(place) == (0, 5, 0, 5)
+    assert books(database) == (0, 5, 0, 5)
 
 
-def connect(place: DatabasePlace) -> Any:
+def connect(database: DatabasePlace) -> Any:
     import psycopg
 
-    return psycopg.connect(place.name)
+    return psycopg.connect(database.name)
 
 
-def kill(place: DatabasePlace, store: Any) -> None:
+def kill(database: DatabasePlace, store: Any) -> None:
     """Let a store's process count as dead, until it says that it is alive."""
-    place.rows(f"UPDATE processes SET until = '-infinity' WHERE id = '{store._owner}'")
+    database.rows(f"UPDATE processes SET until = '-infinity' WHERE id = '{store._owner}'")
 
 
 def test_a_dead_replica_is_charged_what_its_calls_cost_and_its_money_comes_back(
-    stores: list[Any], place: DatabasePlace
+    stores: list[Any], database: DatabasePlace
 ) -> None:
     dead, alive = stores
     dead.accounts.open("a", Decimal(0))
@@ -181,21 +171,21 @@ def test_a_dead_replica_is_charged_what_its_calls_cost_and_its_money_comes_back(
         dead.accounts.charge("a", episode, Decimal(total), closed=False)
     dead.flush()
     alive.accounts.settle_dead(lambda _: Decimal(9))
-    assert books(place) == (3, 2, 3, 2)  # it lives
-    kill(place, dead)
+    assert books(database) == (3, 2, 3, 2)  # it lives
+    kill(database, dead)
     # The calls of e2 were to be stored at its end: their charge is all that is known of them.
     costs = {"e1": Decimal("2.25"), "e2": Decimal(0)}
     alive.accounts.settle_dead(costs.__getitem__)
-    assert books(place) == (Decimal("3.25"), 0, Decimal("3.25"), 0)
+    assert books(database) == (Decimal("3.25"), 0, Decimal("3.25"), 0)
     # It was only paused: what it charges counts once, and touches nobody's slice.
     assert alive.accounts.reserve("a", Decimal(10), Decimal(3)).granted == 3
     dead.accounts.charge("a", "e1", Decimal("2.5"), closed=True)
     dead.flush()
-    assert books(place) == (Decimal("3.5"), 3, Decimal("3.5"), 3)
+    assert books(database) == (Decimal("3.5"), 3, Decimal("3.5"), 3)
 
 
 def test_settling_for_a_dead_replica_locks_accounts_in_one_order(
-    stores: list[Any], place: DatabasePlace
+    stores: list[Any], database: DatabasePlace
 ) -> None:
     dead, alive = stores
     for account in ("a", "b"):
@@ -203,16 +193,16 @@ def test_settling_for_a_dead_replica_locks_accounts_in_one_order(
     assert dead.accounts.reserve("a", Decimal(10), Decimal(5)).granted == 5
     dead.accounts.charge("b", "e1", Decimal(1), closed=False)
     dead.flush()
-    kill(place, dead)
-    with connect(place) as other, ThreadPoolExecutor() as threads:
+    kill(database, dead)
+    with connect(database) as other, ThreadPoolExecutor() as threads:
         other.execute("SELECT FROM accounts WHERE id = 'a' FOR UPDATE")
         settling = threads.submit(alive.accounts.settle_dead, lambda _: Decimal(2))
         waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-        wait_until(lambda: place.rows(waiting) == [(1,)])
+        wait_until(lambda: database.rows(waiting) == [(1,)])
         other.execute("SELECT FROM accounts WHERE id = 'b' FOR UPDATE")  # after a, as all do
         other.commit()
         settling.result(30)
-    assert place.rows("SELECT id, spent, reserved FROM accounts ORDER BY id") == [
+    assert database.rows("SELECT id, spent, reserved FROM accounts ORDER BY id") == [
         ("a", 0, 0),
         ("b", 2, 0),
     ]
@@ -229,7 +219,7 @@ def test_requests_of_a_minute_are_counted_by_all_replicas_together(stores: list[
 
 # ── keys ──────────────────────────────────────────────────────────────────────────────────────────
 async def test_two_replicas_spend_a_budget_to_within_one_call_and_never_more(
-    stores: list[Any], place: DatabasePlace
+    stores: list[Any], database: DatabasePlace
 ) -> None:
     tenants = [tenant_of(store, dollars=Decimal("2.00")) for store in stores]
 
@@ -240,7 +230,7 @@ async def test_two_replicas_spend_a_budget_to_within_one_call_and_never_more(
     answered = await asyncio.wait_for(asyncio.gather(*map(ask, range(160))), 60)
     for store in stores:
         store.flush()
-    spent, _, charged, _ = books(place)
+    spent, _, charged, _ = books(database)
     cents = [1 + number % 3 for number, was_answered in enumerate(answered) if was_answered]
     assert spent == charged == sum(cents) * CENT
     assert Decimal("1.97") < spent <= Decimal("2.00")
@@ -265,7 +255,7 @@ async def test_a_call_waits_for_what_calls_of_another_replica_may_leave(stores: 
 
 
 async def test_the_money_of_a_dead_replica_is_spent_by_another_one(
-    stores: list[Any], place: DatabasePlace, monkeypatch: pytest.MonkeyPatch
+    stores: list[Any], database: DatabasePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("openconductor.calls.shared_budget._SETTLE_S", 0.1)
     dead, alive = stores
@@ -280,21 +270,21 @@ async def test_the_money_of_a_dead_replica_is_spent_by_another_one(
     waiting = asyncio.create_task(spend(other, "e2", cents=60, most=65))
     await asyncio.sleep(0.3)
     assert not waiting.done()
-    kill(place, dead)
+    kill(database, dead)
     assert await asyncio.wait_for(waiting, 20)
     alive.flush()
-    assert books(place)[:3] == (90 * CENT, books(place)[3], 90 * CENT)
+    assert books(database)[:3] == (90 * CENT, books(database)[3], 90 * CENT)
     assert not await asyncio.wait_for(spend(other, "e3", cents=1, most=11), 20)
     hanging.cancel()
 
 
 async def test_a_replica_that_was_paused_spends_nothing_of_what_others_took(
-    stores: list[Any], place: DatabasePlace
+    stores: list[Any], database: DatabasePlace
 ) -> None:
     paused, alive = stores
     first, second = (tenant_of(store, dollars=Decimal("1.00")) for store in stores)
     assert await spend(first, "e1", cents=1, most=99)
-    kill(place, paused)
+    kill(database, paused)
     alive.accounts.settle_dead(lambda _: CENT)
     assert await asyncio.wait_for(spend(second, "e2", cents=98, most=99), 10)
     await asyncio.sleep(0.4)  # the next look at the slice
@@ -353,7 +343,7 @@ async def test_what_a_key_spent_before_it_had_an_account_counts(stores: list[Any
 
 
 async def test_old_episodes_stay_until_their_keys_are_charged(
-    stores: list[Any], place: DatabasePlace
+    stores: list[Any], database: DatabasePlace
 ) -> None:
     from openconductor.store import prune_store
 
@@ -363,10 +353,10 @@ async def test_old_episodes_stay_until_their_keys_are_charged(
         dead(Asked(episode, 0, 0.0, "hello"))
         dead.accounts.charge("a", episode, Decimal(1), closed=episode == "closed")
     dead.flush()
-    prune_store(place.name, 9e9)
+    prune_store(database.name, 9e9)
     assert [episode.id for episode in alive.episodes()] == ["open"]
-    kill(place, dead)
+    kill(database, dead)
     alive.accounts.settle_dead(lambda _: Decimal(2))
-    prune_store(place.name, 9e9)
+    prune_store(database.name, 9e9)
     assert alive.episodes() == []
     assert alive.accounts.spent("a") == 3

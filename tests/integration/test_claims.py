@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -44,14 +43,6 @@ class Desk:
     def worker(self, store: Any) -> Worker:
         """Return the worker as another process would make it."""
         return Worker(self.answer, name="w", retries=0).replaying(store)
-
-
-@pytest.fixture
-def stores(postgres: PostgresServer) -> Iterator[list[Any]]:
-    """Two stores in one database, as two processes have them."""
-    place = DatabasePlace(postgres.new_place())
-    with ExitStack() as stack:
-        yield [stack.enter_context(place.open()) for _ in range(2)]
 
 
 async def ask(desk: Desk, store: Any, **context: Any) -> Completion:

@@ -19,7 +19,7 @@ from nursery import Nursery
 from tests.places import DatabasePlace
 from tests.postgres_server import PostgresServer
 
-from integration.counting_server import CountingServer, Turns
+from integration.counting_server import CountingServer, Turns, write_pool
 from openconductor import cli
 from openconductor.errors import BudgetExceeded
 from openconductor.evaluation.eval_config import EvalConfig, make_eval_config
@@ -29,14 +29,6 @@ from openconductor.evaluation.records import Results
 TABLES = ("table.json", "table.md", "table.csv")
 WRITTEN = 10
 DOLLAR_A_CALL = Decimal("0.01")
-POOL = """[[worker]]
-name = "{name}"
-model = "{name}"
-base_url = "{url}"
-retries = 0
-price = {{ input = 0, output = 1000 }}
-sampling = {{ max_tokens = 10 }}
-"""
 QUESTIONS = 20
 CALLS = 3 * QUESTIONS
 
@@ -62,8 +54,8 @@ def counted() -> Iterator[CountedWorkers]:
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: CountedWorkers) -> None:
     monkeypatch.chdir(tmp_path)
-    tables = [POOL.format(name=name, url=counted.url) for name in ("a", "b", "c")]
-    Path("pool.toml").write_text("".join(tables))
+    prices = (0, 1000)
+    write_pool(Path("pool.toml"), counted.url, "a", "b", "c", prices=prices, most_tokens=WRITTEN)
 
 
 @pytest.fixture

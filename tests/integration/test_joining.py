@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import tomllib
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +31,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def url(postgres: PostgresServer) -> str:
-    return postgres.new_place()
-
-
-@pytest.fixture
-def stores(url: str) -> Iterator[list[Any]]:
-    """Two stores in one database, as two processes have them."""
-    place = DatabasePlace(url)
-    with ExitStack() as stack:
-        yield [stack.enter_context(place.open()) for _ in range(2)]
+def url(database: DatabasePlace) -> str:
+    return database.name
 
 
 def recipe(url: str = "", **values: object) -> EvalConfig:

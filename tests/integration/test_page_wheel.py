@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import re
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from integration.browsing import PageClient, read_link
 from openconductor.store import Journal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,41 +59,17 @@ def test_the_wheel_serves_page_styles_script_and_picture_without_node(
         text=True,
     ) as process:
         try:
-            assert process.stderr is not None
-            found = None
-            while found is None:
-                line = process.stderr.readline()
-                assert line, "the command ended"
-                found = re.search(r"http://(127.0.0.1:\d+)/\S+#token=(\S+)", line)
-            host, token = found.groups()
-            with closing(http.client.HTTPConnection(host)) as connection:
-                headers = {"origin": f"http://{host}"}
-                connection.request("POST", "/ui/session", f"token={token}", headers)
-                entered = connection.getresponse()
-                entered.read()
-                cookie = {"cookie": (entered.getheader("set-cookie") or "").partition(";")[0]}
-                page = read(connection, "/ui/episodes", cookie, "text/html")
-                assert "Nothing was asked yet." in page
-                files = re.findall(r'(?:href|src)="(/ui/[\w.]+\?v=\w+)"', page)
+            with closing(PageClient(read_link(process))) as client:
+                media_type, page = client.get("/ui/episodes")
+                assert media_type == "text/html"
+                assert b"Nothing was asked yet." in page
+                files = re.findall(r'(?:href|src)="(/ui/[\w.]+\?v=\w+)"', page.decode())
                 types = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
                 assert len(files) == len(types)
                 for address in files:
-                    kind = address.partition("?")[0].rpartition(".")[2]
-                    text = read(connection, address, cookie, types.pop(kind))
                     packaged = address.partition("?")[0].rpartition("/")[2]
+                    kind = types.pop(packaged.rpartition(".")[2])
                     own = ROOT / "src/openconductor/ui/static" / packaged
-                    assert text == own.read_text("utf-8")
+                    assert client.get(address) == (kind, own.read_bytes())
         finally:
             process.terminate()
-
-
-def read(
-    connection: http.client.HTTPConnection, address: str, headers: dict[str, str], kind: str
-) -> str:
-    """Return the text at an address, which must be of a media type."""
-    connection.request("GET", address, headers=headers)
-    answer = connection.getresponse()
-    text = answer.read().decode()
-    assert answer.status == 200, address
-    assert (answer.getheader("content-type") or "").startswith(kind), address
-    return text

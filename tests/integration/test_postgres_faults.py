@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from decimal import Decimal
 from typing import Any
 
@@ -158,10 +157,9 @@ def clock(postgres: PostgresServer) -> Clock:
     return Clock(postgres.new_place())
 
 
-@pytest.fixture
-def stores(clock: Clock) -> Iterator[list[Any]]:
-    with ExitStack() as stack:
-        yield [stack.enter_context(clock.place.open()) for _ in range(2)]
+@pytest.fixture(name="database")
+def clocked_database(clock: Clock) -> DatabasePlace:
+    return clock.place
 
 
 def test_the_clock_of_a_test_is_the_one_that_the_store_reads(clock: Clock) -> None:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any
 
 import httpx
 import pytest
 from tests.places import DatabasePlace, Place
-from tests.postgres_server import PostgresServer, running
+from tests.postgres_server import running
 
 from integration.served import PATHS, request_body
 from openconductor import Conductor, JournalError, Worker, WorkerPool
@@ -80,18 +80,6 @@ async def clients(place: Place, desk: Desk) -> AsyncIterator[list[httpx.AsyncCli
             stack, worker, *([place, place] if isinstance(place, DatabasePlace) else [place])
         )
         yield [opened[0], opened[-1]]
-
-
-@pytest.fixture
-def database(postgres: PostgresServer) -> DatabasePlace:
-    return DatabasePlace(postgres.new_place())
-
-
-@pytest.fixture
-def stores(database: DatabasePlace) -> Iterator[list[Any]]:
-    """Two stores in one database, as two replicas have them."""
-    with ExitStack() as stack:
-        yield [stack.enter_context(database.open()) for _ in range(2)]
 
 
 def repeated(repeats: Repeats) -> RepeatedRequest:

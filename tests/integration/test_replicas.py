@@ -19,9 +19,9 @@ from typing import Any
 import httpx
 import pytest
 from tests.places import DatabasePlace
-from tests.postgres_server import PostgresServer, running
+from tests.postgres_server import running
 
-from integration.counting_server import CountingServer, Turns
+from integration.counting_server import CountingServer, Turns, write_pool
 from integration.test_serving_process import find_port, is_ready, wait_until
 from openconductor.config import dump_toml
 from openconductor.serving.key_ring import cost_of, new_key
@@ -30,14 +30,7 @@ from openconductor.serving.shared.replicas import BackOff, _Replica
 KEY, HASH = new_key()
 LIMIT = Decimal(3)
 PLAN = "model_id = [0, 0]\nsubtasks = ['Think.', 'Answer.']\naccess_list = [[], [0]]"
-POOL = """[[worker]]
-name = "{name}"
-model = "{name}"
-base_url = "{url}"
-retries = 0
-price = {{ input = 7, output = 77 }}
-sampling = {{ max_tokens = 200 }}
-"""
+WORKERS: dict[str, Any] = {"prices": (7, 77), "most_tokens": 200}
 PRICES = {"input": Decimal("0.000007"), "output": Decimal("0.000077")}
 CLIENTS = 64
 LAUNCH = """
@@ -86,12 +79,14 @@ class Replica:
 
 
 @contextmanager
-def replicas(folder: Path, place: DatabasePlace, url: str, count: int, **key: Any) -> Iterator[Any]:
+def replicas(
+    folder: Path, database: DatabasePlace, url: str, count: int, **key: Any
+) -> Iterator[Any]:
     """Serve from so many processes, over workers at an address."""
     pool = folder / "pool.toml"
-    pool.write_text("".join(POOL.format(name=name, url=url) for name in ("w", "planner")))
+    write_pool(pool, url, "w", "planner", **WORKERS)
     table = {"name": "ann", "hash": HASH, "period": "total", "dollars": str(LIMIT), **key}
-    config = {"pool": str(pool), "conductor": "worker:planner", "journal": place.name}
+    config = {"pool": str(pool), "conductor": "worker:planner", "journal": database.name}
     started: list[Replica] = []
     with ExitStack() as stack:
         for number in range(count):
@@ -103,11 +98,6 @@ def replicas(folder: Path, place: DatabasePlace, url: str, count: int, **key: An
         for replica in started:
             replica.wait()
         yield started
-
-
-@pytest.fixture
-def place(postgres: PostgresServer) -> DatabasePlace:
-    return DatabasePlace(postgres.new_place())
 
 
 @pytest.fixture
@@ -176,8 +166,8 @@ def shown_dollars(replica: Replica) -> float:
     return sum(map(float, found))
 
 
-def stored_dollars(place: DatabasePlace) -> Decimal:
-    with place.read() as reader:
+def stored_dollars(database: DatabasePlace) -> Decimal:
+    with database.read() as reader:
         return sum(map(cost_of, reader.calls()), Decimal(0))
 
 
@@ -188,43 +178,43 @@ ONE_CALL = 200 * PRICES["output"] + 5000 * PRICES["input"]
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 4])
 def test_replicas_spend_a_budget_to_the_last_call_and_all_books_agree(
-    tmp_path: Path, place: DatabasePlace, workers: Workers, count: int
+    tmp_path: Path, database: DatabasePlace, workers: Workers, count: int
 ) -> None:
-    with replicas(tmp_path, place, workers.url, count) as servers:
+    with replicas(tmp_path, database, workers.url, count) as servers:
         ended = asyncio.run(ask_all(servers, 1600))
         assert set(ended) <= {"200", "insufficient_quota"} and min(ended.values()) > 50, ended
         spent = usage_of(servers[0])
         assert {usage_of(server) for server in servers} == {spent}
-        assert spent == stored_dollars(place) == workers.dollars
+        assert spent == stored_dollars(database) == workers.dollars
         assert LIMIT - ONE_CALL < spent <= LIMIT
         assert sum(map(shown_dollars, servers)) == pytest.approx(float(spent))
-        assert place.rows("SELECT count(*) FROM bills") == [(0,)]
+        assert database.rows("SELECT count(*) FROM bills") == [(0,)]
 
 
 @pytest.mark.slow
 def test_a_replica_that_is_killed_costs_no_cent_too_much_and_gives_its_money_back(
-    tmp_path: Path, place: DatabasePlace, workers: Workers
+    tmp_path: Path, database: DatabasePlace, workers: Workers
 ) -> None:
-    with replicas(tmp_path, place, workers.url, 3) as servers:
+    with replicas(tmp_path, database, workers.url, 3) as servers:
         ended = asyncio.run(ask_all(servers, 1600, 300))
         assert set(ended) <= {"200", "insufficient_quota", "connection"}, ended
         # Those under way at the kill, and those that meet its closed port meanwhile.
         assert ended["connection"] <= 2 * CLIENTS and ended["insufficient_quota"] > 50
-        wait_until(lambda: place.rows("SELECT count(*) FROM bills") == [(0,)], 30)
+        wait_until(lambda: database.rows("SELECT count(*) FROM bills") == [(0,)], 30)
         spent = usage_of(servers[1])
         # Of a call that was charged, its episode may not have been stored any more.
-        assert stored_dollars(place) <= spent <= workers.dollars
+        assert stored_dollars(database) <= spent <= workers.dollars
         assert LIMIT - ONE_CALL < spent <= LIMIT
         assert workers.dollars - spent <= CLIENTS * ONE_CALL
-        slices = place.rows("SELECT count(DISTINCT process) FROM slices")
+        slices = database.rows("SELECT count(DISTINCT process) FROM slices")
         assert slices[0][0] <= 2
 
 
 @pytest.mark.slow
 def test_a_database_that_is_killed_loses_no_charge(tmp_path: Path, workers: Workers) -> None:
     with running() as server:
-        place = DatabasePlace(server.new_place())
-        with replicas(tmp_path, place, workers.url, 2) as servers:
+        database = DatabasePlace(server.new_place())
+        with replicas(tmp_path, database, workers.url, 2) as servers:
 
             def restart() -> None:
                 server.kill()
@@ -233,21 +223,21 @@ def test_a_database_that_is_killed_loses_no_charge(tmp_path: Path, workers: Work
             ended = asyncio.run(ask_all(servers, 1200, at={250: restart}))
             assert set(ended) <= {"200", "insufficient_quota", "journal_failed"}, ended
             assert ended["200"] > 100 and ended["insufficient_quota"] > 50, ended
-            wait_until(lambda: place.rows("SELECT count(*) FROM bills") == [(0,)], 60)
+            wait_until(lambda: database.rows("SELECT count(*) FROM bills") == [(0,)], 60)
             spent = usage_of(servers[1])
-            assert spent == stored_dollars(place) == workers.dollars
+            assert spent == stored_dollars(database) == workers.dollars
             assert LIMIT - ONE_CALL < spent <= LIMIT
             for replica in servers:
                 replica.process.terminate()
                 replica.process.wait(60)
-        assert place.rows("SELECT reserved FROM accounts") == [(0,)]
+        assert database.rows("SELECT reserved FROM accounts") == [(0,)]
 
 
 def test_what_refers_to_an_answer_is_answered_by_another_replica(
-    tmp_path: Path, place: DatabasePlace, workers: Workers
+    tmp_path: Path, database: DatabasePlace, workers: Workers
 ) -> None:
     headers = {"authorization": f"Bearer {KEY}"}
-    with replicas(tmp_path, place, workers.url, 2) as servers:
+    with replicas(tmp_path, database, workers.url, 2) as servers:
         first, second = (
             httpx.Client(base_url=server.url, headers=headers, timeout=60) for server in servers
         )
@@ -320,13 +310,13 @@ async def keep_asking(url: str, stop: asyncio.Event) -> Counter[str]:
 
 @pytest.mark.slow
 def test_processes_of_a_server_are_reloaded_and_replaced_while_they_answer(
-    tmp_path: Path, place: DatabasePlace, workers: Workers
+    tmp_path: Path, database: DatabasePlace, workers: Workers
 ) -> None:
     pool = tmp_path / "pool.toml"
-    pool.write_text(POOL.format(name="w", url=workers.url))
+    write_pool(pool, workers.url, "w", **WORKERS)
     path = tmp_path / "serve.toml"
     config = {"pool": str(pool), "conductor": "worker:w", "processes": 2, "log_level": "warning"}
-    path.write_text(dump_toml({"port": free_port(), "journal": place.name, **config}))
+    path.write_text(dump_toml({"port": free_port(), "journal": database.name, **config}))
     command = [sys.executable, "-m", "openconductor", "serve", "--config", str(path)]
     log = tmp_path / "log"
     with log.open("wb") as written, subprocess.Popen(command, stderr=written) as process:
@@ -339,8 +329,7 @@ def test_processes_of_a_server_are_reloaded_and_replaced_while_they_answer(
                 stop = asyncio.Event()
                 asking = asyncio.create_task(keep_asking(f"http://127.0.0.1:{port}", stop))
                 await asyncio.sleep(1)
-                tables = [POOL.format(name=name, url=workers.url) for name in ("late", "w")]
-                pool.write_text("".join(tables))
+                write_pool(pool, workers.url, "late", "w", **WORKERS)
                 process.send_signal(signal.SIGHUP)
                 await asyncio.to_thread(
                     wait_until, lambda: "the config is loaded anew" in log.read_text()
@@ -363,7 +352,7 @@ def test_processes_of_a_server_are_reloaded_and_replaced_while_they_answer(
             assert process.wait(60) == 0
         finally:
             process.kill()
-    assert place.rows("SELECT count(*) FROM processes") == [(1,)]  # the one that was killed
+    assert database.rows("SELECT count(*) FROM processes") == [(1,)]  # the one that was killed
 
 
 def test_pauses_grow_while_a_process_ends_soon_and_begin_anew_when_it_has_served() -> None:
@@ -391,15 +380,15 @@ def test_processes_whose_database_is_given_up_end_with_its_error_and_are_replace
         "postgres_writer._PATIENCE_S = 3.0\n"
     )
     pool = tmp_path / "pool.toml"
-    pool.write_text(POOL.format(name="w", url=workers.url))
+    write_pool(pool, workers.url, "w", **WORKERS)
     path = tmp_path / "serve.toml"
     log = tmp_path / "log"
     command = [sys.executable, "-m", "openconductor", "serve", "--config", str(path)]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     with running() as server:
-        place = DatabasePlace(server.new_place())
+        database = DatabasePlace(server.new_place())
         config = {"pool": str(pool), "conductor": "worker:w", "processes": 2, "port": free_port()}
-        path.write_text(dump_toml({"journal": place.name, "log_level": "warning", **config}))
+        path.write_text(dump_toml({"journal": database.name, "log_level": "warning", **config}))
         with (
             log.open("wb") as written,
             subprocess.Popen(command, stderr=written, env=environment) as process,
@@ -434,17 +423,17 @@ def is_answered(url: str, body: dict[str, Any]) -> bool:
 
 @pytest.mark.slow
 def test_the_processes_of_a_server_end_with_the_first_one(
-    tmp_path: Path, place: DatabasePlace
+    tmp_path: Path, database: DatabasePlace
 ) -> None:
     command = [sys.executable, "-m", "openconductor", "serve", "--processes", "2"]
     log = tmp_path / "log"
     with (
         log.open("wb") as written,
         subprocess.Popen(
-            [*command, "--port", str(free_port()), "--journal", place.name], stderr=written
+            [*command, "--port", str(free_port()), "--journal", database.name], stderr=written
         ) as process,
     ):
         find_port(process, log)
         process.kill()
         process.wait(30)
-    wait_until(lambda: place.rows("SELECT count(*) FROM processes") == [(0,)], 30)
+    wait_until(lambda: database.rows("SELECT count(*) FROM processes") == [(0,)], 30)

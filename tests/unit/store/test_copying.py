@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from tests.golden.test_journals import unpack
 from tests.places import DatabasePlace
-from tests.postgres_server import PostgresServer
 from tests.unit.store.journaled import ask, key_for, one_call, pool_of, says, talker
 from tests.unit.store.test_sharing import IMAGE, ask as ask_chat, draw_text
 
@@ -18,11 +17,6 @@ from openconductor.store import SHOWN, StoreReader
 from openconductor.store.episode_json import episode_json
 
 PLAN = "model_id = [0]\nsubtasks = ['Answer.']\naccess_list = [[]]"
-
-
-@pytest.fixture
-def database(postgres: PostgresServer) -> DatabasePlace:
-    return DatabasePlace(postgres.new_place())
 
 
 async def fill(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any, cast
@@ -23,11 +24,6 @@ from openconductor.store import (
     read_store,
 )
 from openconductor.types import Episode, Message, Sampling, Usage
-
-
-@pytest.fixture
-def database(postgres: PostgresServer) -> DatabasePlace:
-    return DatabasePlace(postgres.new_place())
 
 
 def test_processes_that_open_an_empty_database_at_once_make_its_tables_once(
@@ -242,6 +238,25 @@ def test_a_transaction_that_stands_still_is_ended_and_frees_its_locks(
         assert store.episodes() == []
 
 
+def before_each_attempt(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], None]) -> list[int]:
+    """Act before each attempt to add the rows of a batch; the attempts so far, from 1, are listed.
+
+    ``act`` is called with the number of the attempt.
+    """
+    from openconductor.store.postgres.postgres_writer import PostgresWriter
+
+    add = PostgresWriter._add
+    attempts: list[int] = []
+
+    def act_and_add(writer: Any, *arguments: Any) -> None:
+        attempts.append(len(attempts) + 1)
+        act(attempts[-1])
+        add(writer, *arguments)
+
+    monkeypatch.setattr(PostgresWriter, "_add", act_and_add)
+    return attempts
+
+
 def test_a_batch_whose_transaction_the_server_ended_is_written_again(
     database: DatabasePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,21 +264,16 @@ def test_a_batch_whose_transaction_the_server_ended_is_written_again(
 
     begin = postgres_writer.BEGIN.replace("15s", "50ms")
     monkeypatch.setattr(postgres_writer, "BEGIN", begin)
-    add = postgres_writer.PostgresWriter._add
-    attempts = 0
 
-    def add_late(writer: Any, *arguments: Any) -> None:
-        nonlocal attempts
-        attempts += 1
-        if attempts == 1:
+    def be_late(attempt: int) -> None:
+        if attempt == 1:
             database.rows("SELECT pg_sleep(0.3)")
-        add(writer, *arguments)
 
-    monkeypatch.setattr(postgres_writer.PostgresWriter, "_add", add_late)
+    attempts = before_each_attempt(monkeypatch, be_late)
     with database.open() as store:
         store(one_call())
         store.flush()
-        assert attempts == 2
+        assert attempts == [1, 2]
         assert len(list(store.calls())) == 1
 
 
@@ -277,22 +287,17 @@ def test_a_batch_waits_for_a_lock_longer_than_for_a_database_that_is_away(
     begin = postgres_writer.BEGIN.replace("20s", "50ms")
     monkeypatch.setattr(postgres_writer, "BEGIN", begin)
     monkeypatch.setattr(postgres_writer, "_PATIENCE_S", 0.0)
-    add = postgres_writer.PostgresWriter._add
-    attempts = 0
 
-    def add_counted(writer: Any, *arguments: Any) -> None:
-        nonlocal attempts
-        attempts += 1
-        if attempts == 3:
+    def unlock_at_last(attempt: int) -> None:
+        if attempt == 3:
             other.rollback()
-        add(writer, *arguments)
 
-    monkeypatch.setattr(postgres_writer.PostgresWriter, "_add", add_counted)
+    attempts = before_each_attempt(monkeypatch, unlock_at_last)
     with database.open() as store, psycopg.connect(database.name) as other:
         other.execute("LOCK TABLE calls")
         store(one_call())
         store.flush()
-        assert attempts == 3
+        assert attempts == [1, 2, 3]
         assert len(list(store.calls())) == 1
 
 
