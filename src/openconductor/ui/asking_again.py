@@ -36,16 +36,18 @@ class AgainPages(SpendingPages):
         """Return the page of the steps, with what a form holds of them already."""
         rounds = [played for played in rounds_of(stored, is_stopped=True) if played.steps]
         number, _, step = form.get("part", form.get("round", "")).partition("-")
-        chosen = [played for played in rounds if str(played.index) == number] or rounds[-1:]
+        chosen = rounds[-1] if rounds else None
+        for played in rounds:
+            if str(played.index) == number:
+                chosen = played
         values = {
             "line": line,
-            "round": chosen[0] if chosen else None,
+            "round": chosen,
             "rounds": rounds,
             "marked": step,
             "given": form,
             "workers": self.asker.workers(visitor.key),
         }
-
         offer = {"workers": values["workers"], "rounds": [played.index for played in rounds]}
         return Page("again", "Ask again", values, lambda: offer)
 

@@ -230,11 +230,14 @@ class EpisodePages:
         part = next((part for part in parts if part.key == key), None)
         if part is None:
             raise PageProblem(404, f"This episode has no part {key!r}.")
+        texts = 4 + min(len(part.messages), _MOST_MESSAGES)
+        if part.completion is not None:
+            texts += len(part.completion.tool_calls)
         values = {
             "line": line,
             "part": part,
             "parts": parts,
-            "cut": Texts(min(len(part.messages), _MOST_MESSAGES) + 4),
+            "cut": Texts(texts),
             "has_texts": bool(stored.question),
             "exported": False,
             "most_messages": _MOST_MESSAGES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,13 +113,14 @@ class TrainingPages:
         most = max(group, ROLLOUTS - ROLLOUTS % group)
         page = read_page(request.query_params)
         start = (page - 1) * most
-        first, second = f"iteration {number}/", f"iteration {number}, round 1/"
+        second = f"iteration {number}, round 1/"
         again = request.query_params.get("round") == "2"
+        shown = second if again else f"iteration {number}/"
         rollouts: list[Mapping[str, Any]] = []
         with read_store(run.journal) as store:
             has_second = store.find_record(f"{second}0") is not None
             for place in range(start, start + most + 1):
-                record = store.find_record(f"{second if again else first}{place}")
+                record = store.find_record(f"{shown}{place}")
                 if record is not None:
                     rollouts.append(record)
         data = {"measures": curve[number], "rollouts": rollouts[:most], "page": page}
@@ -152,7 +153,9 @@ def read_training(run: RunFolder) -> TrainingSoFar:
         ConfigError: its curve is none.
     """
     path = run.folder / CURVE
-    return _read(path, path.stat().st_mtime_ns) if path.is_file() else TrainingSoFar((), (), ())
+    if not path.is_file():
+        return TrainingSoFar((), (), ())
+    return _read(path, path.stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=8)
@@ -211,5 +214,7 @@ def _rounded(value: float | None) -> float | None:
 def _columns(curve: Sequence[Iteration], table: str) -> dict[str, list[float | None]]:
     """Return the values of a table of the iterations, by name."""
     tables: list[Mapping[str, float]] = [getattr(iteration, table) for iteration in curve]
-    names = dict.fromkeys(name for values in tables for name in values)
-    return {name: [_rounded(values.get(name)) for values in tables] for name in names}
+    columns: dict[str, list[float | None]] = {}
+    for name in dict.fromkeys(chain.from_iterable(tables)):
+        columns[name] = [_rounded(values.get(name)) for values in tables]
+    return columns

@@ -27,7 +27,7 @@ from openconductor.events import Asked
 from openconductor.report.runs.run_folders import RunFolder
 from openconductor.store import EpisodeLine, Journal, Store, read_store
 from openconductor.testing import Scripted
-from openconductor.types import Message
+from openconductor.types import Completion, Message
 from openconductor.ui import changes
 from openconductor.ui.door import Visitor
 from openconductor.ui.episode_list import read_listing
@@ -175,13 +175,19 @@ async def test_the_exported_file_holds_every_text_and_needs_nothing_else(store: 
     assert "default-src 'none'" in answer.text
 
 
-async def test_errors_of_megabytes_do_not_make_a_page_large(store: Store) -> None:
-    error = Refused("<b>é" * 250_000, worker="anna")
-    workers = [Worker(Scripted([error], identity=name), name=name) for name in NAMES]
-    refused = await ask(store, "?", workers=WorkerPool(workers))
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Refused("<b>é" * 250_000, worker="anna"),
+        Completion("!", tool_calls=({"arguments": "<b>é" * 5_000},) * 100),
+    ],
+)
+async def test_errors_and_calls_of_megabytes_do_not_make_a_page_large(store: Store, reply) -> None:
+    workers = [Worker(Scripted([reply], identity=name), name=name) for name in NAMES]
+    answered = await ask(store, "?", workers=WorkerPool(workers))
     store.flush()
     async with visited(store) as visit:
-        kinds = {"plain": refused.id, "rounds": refused.id}
+        kinds = {"plain": answered.id, "rounds": answered.id}
         for address, page in (await pages_of(visit.client, kinds)).items():
             assert page.status_code == 200, address
             assert len(page.content) < PAGE_BYTES, (address, len(page.content))
