@@ -288,7 +288,10 @@ def test_a_batch_waits_for_a_lock_longer_than_for_a_database_that_is_away(
     monkeypatch.setattr(postgres_writer, "BEGIN", begin)
     monkeypatch.setattr(postgres_writer, "_PATIENCE_S", 0.0)
 
+    signs: set[object] = set()
+
     def unlock_at_last(attempt: int) -> None:
+        signs.update(database.rows("SELECT batch FROM processes"))
         if attempt == 3:
             other.rollback()
 
@@ -298,6 +301,7 @@ def test_a_batch_waits_for_a_lock_longer_than_for_a_database_that_is_away(
         store(one_call())
         store.flush()
         assert attempts == [1, 2, 3]
+        assert len(signs) == 3  # others see that it lives while it waits
         assert len(list(store.calls())) == 1
 
 

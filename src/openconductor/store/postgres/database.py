@@ -132,6 +132,7 @@ CREATE INDEX begun_by_account ON begun (account, at);
 
 _MIGRATIONS = (_TABLES, _ACCOUNTS)
 """The changes of the tables; a database of version n has had the first n."""
+_NEWEST = len(_MIGRATIONS)
 
 
 class _TextDumper(StrDumperUnknown):
@@ -227,11 +228,10 @@ class Database:
             version = self._read_version(connection)
             if version == 0 and not for_writing:
                 raise JournalError(f"{self.title}: the database is empty; expected a store")
-            newest = len(_MIGRATIONS)
-            if for_writing and version < newest:
+            if for_writing and version < _NEWEST:
                 for change in _MIGRATIONS[version:]:
                     connection.execute(change.encode())
-                execute(connection, "UPDATE openconductor_store SET version = ?", (newest,))
+                execute(connection, "UPDATE openconductor_store SET version = ?", (_NEWEST,))
         self._pool.open()
 
     def check(self) -> None:
@@ -278,11 +278,10 @@ class Database:
                 raise JournalError(f"{self.title}: {problem}")
             return 0
         version: int = fetch_one(connection, "SELECT version FROM openconductor_store")["version"]
-        newest = len(_MIGRATIONS)
-        if version > newest:
+        if version > _NEWEST:
             raise JournalError(
                 f"{self.title}: has schema version {version}, and this OpenConductor reads at most "
-                f"{newest}; upgrade OpenConductor, or name another database"
+                f"{_NEWEST}; upgrade OpenConductor, or name another database"
             )
         return version
 

@@ -126,10 +126,11 @@ class PostgresStore(QueuedSink, PostgresReader):
             kept = [row["key"] for row in self._database.fetch(_KEPT, (values["keys"],))]
         claimed: list[str] = []
         for row in claims:
-            if row["key"] in kept:
-                self.release(row["key"])
+            key = row["key"]
+            if key in kept:
+                self.release(key)
             else:
-                claimed.append(row["key"])
+                claimed.append(key)
         return ClaimedRecords(claimed, kept)
 
     def change_record(self, key: str, change: RecordChange) -> None:

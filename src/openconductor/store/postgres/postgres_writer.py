@@ -3,9 +3,10 @@
 A batch has a number, which is kept in the same transaction. So a batch whose commit was not heard
 of, because the connection was lost, is repeated only if it was not committed.
 
-The number also shows that the process lives. The others bury it, which ends its claims and slices,
-when it has not changed for a lease. They measure that by their own clocks, while their connection
-to the database holds: after an outage everybody has a lease again.
+The number also shows that the process lives, so one in between is kept before each further attempt.
+The others bury the process, which ends its claims and slices, when its number has not changed for a
+lease. They measure that by their own clocks, while their connection to the database holds: after an
+outage everybody has a lease again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import cast
 
 import psycopg
@@ -35,12 +37,13 @@ from openconductor.store.postgres.database import (
 )
 from openconductor.store.rows import Row
 from openconductor.store.serialisation import compact
-from openconductor.store.writer import ADDED, EPISODE_END, REMOVALS, Item, RowBatch, RowBuilder
+from openconductor.store.writer import ADDED, REMOVALS, Item, RowBatch, RowBuilder
 
 LEASE_S = 30.0
 """Seconds for which a process that says nothing counts as alive, at least."""
 _PATIENCE_S = 60.0  # for a database that does not answer
 _PAUSE_S = 0.25  # between two attempts
+_STEP = 1_000_000  # from the number of a batch to the next: more than there are attempts
 _DAY_S = 86_400.0
 
 _ALIVE = """INSERT INTO processes (id, batch, until)
@@ -68,7 +71,7 @@ _REPLACED_BY = {
     "episode ends": ("id",),
 }
 """The columns by which a row replaces an earlier one."""
-_KEPT_FIRST = frozenset({"episode starts", "whole episodes"})
+_KEPT_FIRST = ("episode starts", "whole episodes")
 """Kinds of rows that an earlier row of the same id keeps out."""
 
 
@@ -112,7 +115,7 @@ class PostgresWriter:
             JournalError: the database failed.
         """
         with self._database.explained():
-            self._say_alive()
+            self._say_alive(self._batch)
             connection = self._connected()
             execute(connection, _FORGET_DEAD, (_DAY_S,))
             execute(connection, _RELEASE_DEAD)
@@ -125,11 +128,14 @@ class PostgresWriter:
         Raises:
             JournalError: nothing of the batch is committed.
         """
-        self._batch += 1
+        before = self._batch
+        self._batch += _STEP
         self._built = None
         end = time.monotonic() + _PATIENCE_S
-        while True:
+        for attempt in count():
             try:
+                if attempt > 0:
+                    self._say_alive(before + attempt)
                 self._commit(batch)
                 break
             except (psycopg.OperationalError, IdleInTransactionSessionTimeout) as error:
@@ -151,7 +157,7 @@ class PostgresWriter:
             yield time.monotonic() + LEASE_S / 3
             try:
                 self._batch += 1
-                self._say_alive()
+                self._say_alive(self._batch)
                 self._bury_dead()
             except psycopg.Error:  # the next batch waits for the database, or tells of it
                 self._disconnect()
@@ -171,7 +177,7 @@ class PostgresWriter:
         connection = self._connected()
         # In a pipeline only what is fetched is waited for: a batch takes two round trips.
         with connection.pipeline() as pipeline, connection.transaction():
-            alive = self._say_alive()
+            alive = self._say_alive(self._batch)
             execute(connection, BEGIN, (LOCK, WRITING))
             generation = execute(connection, "SELECT generation FROM openconductor_store")
             pipeline.sync()  # the server measures only from here on how long it is idle
@@ -220,9 +226,9 @@ class PostgresWriter:
         return number
 
     # ── the connection ────────────────────────────────────────────────────────────────────────────
-    def _say_alive(self) -> psycopg.Cursor[DictRow]:
-        """Renew the lease of this process. No row comes if this batch was committed before."""
-        return execute(self._connected(), _ALIVE, (self._owner, self._batch))
+    def _say_alive(self, number: int) -> psycopg.Cursor[DictRow]:
+        """Renew the lease of this process. No row comes if this number was kept before."""
+        return execute(self._connected(), _ALIVE, (self._owner, number))
 
     def _bury_dead(self) -> None:
         """Bury each process whose number has not changed for a lease in which this one listened."""
@@ -263,8 +269,6 @@ def add_rows(connection: DatabaseConnection, kind: str, rows: Sequence[Row]) -> 
         rows = [last[identity] for identity in sorted(last)]  # so that nobody locks them crosswise
         changes = ", ".join(f"{name} = excluded.{name}" for name in names)
         ending = f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changes}"
-    if kind == "episode ends":
-        ending = EPISODE_END
     table = ADDED[kind]
     # One argument for all rows: the server takes them apart faster than we can.
     query = f"""INSERT INTO {table} ({columns})
