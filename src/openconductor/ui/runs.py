@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from openconductor.report.runs.run_folders import RunFolder, RunKind, find_runs
 from openconductor.store.serialisation import plain
-from openconductor.ui.door import Visitor
+from openconductor.ui.door import PREFIX, Visitor
 from openconductor.ui.replies import Page, PageProblem
 
 MOST_LISTED = 200
@@ -47,7 +47,9 @@ class Runs:
         Raises:
             PageProblem: there is none, or the visitor may not see it.
         """
-        kind: RunKind = "training" if "/trainings/" in request.url.path else "evaluation"
+        kind: RunKind = "evaluation"
+        if f"{PREFIX}/trainings/" in request.url.path:
+            kind = "training"
         return self.find(request.path_params["run"], kind, visitor)
 
     def page(self, _request: Request, visitor: Visitor) -> Page:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from runs_of import record_of, write_curve, write_training
 from sites import Markup, Visit, check_pages, visited
+from starlette.requests import Request
 
 from openconductor.store import Journal
 from openconductor.ui import trainings
@@ -193,6 +194,15 @@ def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
     write_training(tmp_path / "first")
     with pytest.raises(PageProblem, match="There is no training"):
         Runs(tmp_path).find(name, "training", ALL)
+
+
+def test_an_evaluation_is_found_whatever_its_folder_is_called(tmp_path: Path) -> None:
+    (tmp_path / "trainings").mkdir()
+    (tmp_path / "trainings" / "config.toml").write_text('[[task]]\nname = "gym"\n')
+    scope = {"type": "http", "server": ("127.0.0.1", 80), "headers": [], "query_string": b""}
+    scope["path"] = "/ui/evaluations/trainings/questions"
+    scope["path_params"] = {"run": "trainings"}
+    assert Runs(tmp_path).named(Request(scope), ALL).kind == "evaluation"
 
 
 # ── charts ────────────────────────────────────────────────────────────────────────────────────────
