@@ -74,6 +74,7 @@ class TrainingPages:
             "run": run,
             "course": course,
             "measures": MEASURES,
+            "workers": list(_columns(curve, "worker_share")),
             "page": page,
             "shown": range(end - 1, max(-1, end - 1 - ROWS), -1),
             "results": results,

@@ -84,6 +84,15 @@ async def test_a_training_shows_its_curves_and_a_table_that_says_the_same(visit:
     assert data["curve"]["worker_share/anna"] == [0.75] * 3
 
 
+async def test_the_table_has_the_workers_of_a_training_that_began_without_a_workflow(
+    visit: Visit, tmp_path: Path
+) -> None:
+    nobody = record_of(0, worker_share={"anna": 0.0, "bert": 0.0})
+    write_curve(tmp_path / "late", [nobody, record_of(1)])
+    page = await visit.client.get("/ui/trainings/late")
+    assert '<th scope="col">anna</th><th scope="col">bert</th>' in page.text
+
+
 async def test_rollouts_stand_in_groups_with_reward_and_reason(visit: Visit) -> None:
     page = (await visit.client.get("/ui/trainings/first/iterations/1")).text
     markup = Markup(page)
