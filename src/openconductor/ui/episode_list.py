@@ -82,7 +82,7 @@ class Listing:
     def filters(self) -> dict[str, str]:
         """The filters that are set, by their names in an address."""
         values: dict[str, str] = {}
-        for name in ("text", "outcome", "worker", "error", "task", "key"):
+        for name in ("outcome", *_TEXTS):
             value = getattr(self.chosen, name)
             if value is not None:
                 values[name] = value

@@ -96,10 +96,11 @@ class EpisodePages:
         listing = read_listing(request.query_params, visitor.key)
         lines = self.store.lines(listing.chosen, offset=listing.offset, limit=PAGE + 1)
         shown = lines[:PAGE]
+        more = len(lines) > PAGE
         values = {
             "listing": listing,
             "lines": shown,
-            "more": len(lines) > PAGE,
+            "more": more,
             "outcomes": OUTCOMES,
             "orders": ORDERS,
             "errors": ERRORS,
@@ -110,7 +111,7 @@ class EpisodePages:
             return {
                 "episodes": [line_json(line) for line in shown],
                 "page": listing.page,
-                "more": len(lines) > PAGE,
+                "more": more,
                 "problems": listing.problems,
             }
 

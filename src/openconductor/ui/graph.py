@@ -91,9 +91,9 @@ class Graph:
     width: int
     height: int
     node_width: int
-    lanes: tuple[Lane, ...]
-    nodes: tuple[Node, ...]
-    edges: tuple[Edge, ...]
+    lanes: Sequence[Lane]
+    nodes: Sequence[Node]
+    edges: Sequence[Edge]
 
 
 def draw_graph(rounds: Sequence[RoundParts], *, upright: bool = False) -> Graph:
@@ -121,9 +121,9 @@ def draw_graph(rounds: Sequence[RoundParts], *, upright: bool = False) -> Graph:
         width=layout.width,
         height=top,
         node_width=layout.node_width,
-        lanes=tuple(lanes),
-        nodes=tuple(nodes.values()),
-        edges=tuple(edges),
+        lanes=lanes,
+        nodes=list(nodes.values()),
+        edges=edges,
     )
 
 
