@@ -189,6 +189,13 @@ def test_numbers_come_from_a_process_of_their_own(root: Path) -> None:
     assert numbers == read_here(root / "first")
 
 
+def test_a_reading_that_takes_too_long_ends_and_says_so(root: Path, monkeypatch) -> None:
+    monkeypatch.setattr(numbers_reader, "_MOST_S", 0.01)
+    reading = NumbersReader().read(root / "first", "1", running=False)
+    with pytest.raises(ConfigError, match=r"first: its numbers were not read within 0\.01 s"):
+        reading.result(20)
+
+
 def test_no_module_of_the_current_folder_is_executed(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "tomllib.py").write_text("open('executed', 'w').close()")
     monkeypatch.chdir(tmp_path)

@@ -23,6 +23,7 @@ RENEW_S = 30.0
 """How often the numbers of an evaluation that changes are read again."""
 KEPT = 4
 """The evaluations whose numbers are kept."""
+_MOST_S = 600.0  # of a reading, for which the others wait
 
 # Modules come from the installation and from this package, never from the current folder (-P).
 _PROGRAM = """
@@ -78,11 +79,16 @@ def _read(folder: Path) -> Numbers:
     """Read the numbers of an evaluation in a process.
 
     Raises:
-        ConfigError: it failed; says why.
+        ConfigError: it failed, or took too long; says why.
     """
     home = Path(openconductor.__file__).parents[1]
     command = [sys.executable, "-P", "-c", _PROGRAM, str(home), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - ours
+    try:
+        done = subprocess.run(  # noqa: S603 - ours
+            command, capture_output=True, text=True, check=False, timeout=_MOST_S
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"{folder}: its numbers were not read within {_MOST_S:g} s") from None
     if done.returncode:
         last = done.stderr.strip().rpartition("\n")[2]
         raise ConfigError(f"{folder}: its numbers cannot be read: {last}")
