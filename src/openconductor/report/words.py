@@ -12,8 +12,8 @@ from openconductor.evaluation.statistics import Difference, Estimate
 
 NOTHING = "-"
 """Stands for an unknown figure."""
+# Control characters and lone surrogates, which no HTML may hold.
 INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Finds control characters and lone surrogates, which no HTML may hold."""
 
 
 def percent(share: Estimate | None) -> str:

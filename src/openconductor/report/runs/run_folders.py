@@ -117,5 +117,6 @@ def _written(path: Path) -> float:
     """Return when a file last changed; 0: there is none, or it is empty, as readers leave one."""
     with suppress(OSError):
         stat = path.stat()
-        return stat.st_mtime if stat.st_size else 0.0
+        if stat.st_size:
+            return stat.st_mtime
     return 0.0
