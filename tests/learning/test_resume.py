@@ -158,6 +158,7 @@ imitate.steps = 2
 imitate.batch = 4
 imitate.micro_batch = 4
 imitate.explore = 2.0
+imitate.remember = 2
 prompt = { template = "compact", access = "index" }
 rollout = { iterations = 0, questions = 4, completions = 4, max_tokens = 72 }
 optim = { learning_rate = 1e-3, micro_batch = 16, bf16 = false }

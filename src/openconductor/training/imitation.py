@@ -7,6 +7,7 @@ whole checkpoint, from which a later call goes on.
 
 from __future__ import annotations
 
+import json
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,8 @@ from trl.models.utils import unwrap_model_for_generation
 from openconductor.errors import TrainingStopped
 from openconductor.pool import WorkerPool
 from openconductor.reward import Scored
-from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint
+from openconductor.store.storage import write_whole
+from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint, storing
 from openconductor.training.completions import complete, draw_pool, write_prompt
 from openconductor.training.curves import Curve, Record, kind_of, read_curve
 from openconductor.training.models import with_adapters
@@ -56,6 +58,7 @@ _RISE = 0.02  # of a kind's mean accuracy from one window to the next; less is n
 _WINDOW = 8  # rounds
 _SOLVED, _LOST = 0.05, 0.02  # accuracy of a kind that was solved, and of one that is lost
 _LEAST = 0.25  # weight of a kind that is always right; up to half right the weight is 1
+_LEAST_SOLVED = 0.1  # share of solved questions where right workflows are remembered
 
 
 def imitate(setup: Setup, learner: Learner) -> Trainer:
@@ -156,17 +159,24 @@ class _Lessons:
         return None
 
 
+def is_right(written: _Written) -> bool:
+    """Return True if it is a workflow whose answer was right."""
+    return written.reward == 1 and written.workflow is not None
+
+
 def choose_lessons(
     written: Sequence[_Written],
     weights: Mapping[str, float],
     settings: ImitateConfig,
     *,
+    earlier: Sequence[_Written] = (),
     priced: bool = False,
 ) -> list[_Lessons]:
     """Return what can be learnt of a round, by kind of question; [] if nothing can.
 
     Only workflows are learnt: the control ``flipped`` rewards invalid texts, too. Of unsolved
-    questions no workflow is learnt that accepts an answer, because that answer is wrong.
+    questions no workflow is learnt that accepts an answer, because that answer is wrong. The right
+    workflows of ``earlier`` rounds are learnt as well.
     """
     lessons: list[_Lessons] = []
     decided = [text for text in written if text.reward is not None]
@@ -175,12 +185,16 @@ def choose_lessons(
         if settings.contested:
             contested = {text.question for text in mine if text.reward != 1}
             mine = [text for text in mine if text.question in contested]
-        right = [text for text in mine if text.reward == 1 and text.workflow is not None]
+        right = [text for text in mine if is_right(text)]
         solved = {text.prompt for text in right}
         others = [text for text in mine if text.workflow and text.prompt not in solved]
+        remembered = [text for text in earlier if text.kind == kind]
+        right += remembered
         if right or (others and settings.anchor):
             questions = {text.prompt for text in mine}
-            share = len(solved) / len(questions)
+            share = len(solved) / len(questions) if questions else 0.0
+            if remembered:
+                share = max(share, _LEAST_SOLVED)
             lessons.append(_Lessons(weight, share, right, others, priced))
     return lessons
 
@@ -192,6 +206,42 @@ def _kind_weights(record: Record) -> dict[str, float]:
         variance = share * (1 - share)
         weights[kind] = 1.0 if share <= 0.5 else max(_LEAST, (4 * variance) ** 2)
     return weights
+
+
+# ── what is remembered ────────────────────────────────────────────────────────────────────────────
+def recall(path: Path, number: int, rounds: int) -> list[_Written]:
+    """Read the right workflows of the ``rounds`` rounds before round ``number``."""
+    remembered: list[_Written] = []
+    for record in _read_remembered(path):
+        if number - rounds <= record["round"] < number:
+            texts = [record[key] for key in ("kind", "question", "prompt", "text")]
+            remembered.append(_Written(*texts, reward=1.0, worth=record["worth"], workflow=None))
+    return remembered
+
+
+def remember(path: Path, number: int, right: Sequence[_Written]) -> None:
+    """Add the right workflows of a round to the file of those of the rounds before it."""
+    records = [record for record in _read_remembered(path) if record["round"] < number]
+    for text in right:
+        records.append(
+            {
+                "round": number,
+                "kind": text.kind,
+                "question": text.question,
+                "prompt": text.prompt,
+                "text": text.text,
+                "worth": text.worth,
+            }
+        )
+    lines = [json.dumps(record) + "\n" for record in records]
+    with storing(path):
+        write_whole(path, "".join(lines))
+
+
+def _read_remembered(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 # ── a round ───────────────────────────────────────────────────────────────────────────────────────
@@ -377,8 +427,14 @@ class _Imitation(WholeCheckpoints):
             for kind, prompt, text, outcome in zip(kinds, prompts, sampled, outcomes, strict=True)
         ]
         weights = _kind_weights(read_curve(self.curve.path)[number])
+        earlier: list[_Written] = []
+        if settings.remember:
+            memory = self.setup.folder / "imitate_right.jsonl"
+            right = [text for text in written if is_right(text)]
+            earlier = on_first(lambda: recall(memory, number, settings.remember))
+            on_first(lambda: remember(memory, number, right))
         priced = self.setup.config.reward.priced
-        lessons = choose_lessons(written, weights, settings, priced=priced)
+        lessons = choose_lessons(written, weights, settings, earlier=earlier, priced=priced)
         if not lessons:
             reason = "no workflow was right"
             if settings.contested:

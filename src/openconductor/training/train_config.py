@@ -192,6 +192,8 @@ class ImitateConfig(SupervisedConfig):
             so more than 1 keeps shapes in play that pay only once routing is known.
         contested: True skips questions that every completion got right, because they do not show
             which plan is better.
+        remember: the number of earlier rounds whose right workflows are learnt, too. Where rounds
+            are small because calls of workers are dear, a round alone is learnt by heart.
     """
 
     section: ClassVar[str] = "imitate"
@@ -206,6 +208,7 @@ class ImitateConfig(SupervisedConfig):
     anchor: Fraction = 0.1
     explore: Annotated[float, Field(ge=1.0)] = 1.0
     contested: bool = False
+    remember: NonNegative = 0
 
     @model_validator(mode="after")
     def _check_sharpen(self) -> Self:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,8 @@ from openconductor.training.imitation import (
     choose_lessons,
     is_settled,
     lost_kinds,
+    recall,
+    remember,
     settled_after,
 )
 from openconductor.training.train_config import ImitateConfig
@@ -88,6 +91,33 @@ def test_a_question_that_is_always_right_teaches_nothing_where_only_contested_on
     assert some.right == others[:1]
     assert some.solved == 0.5
     assert choose_lessons(easy, weights, contested) == []
+
+
+def test_right_workflows_of_earlier_rounds_are_learnt_too(tmp_path: Path) -> None:
+    memory = tmp_path / "imitate_right.jsonl"
+    assert recall(memory, 0, 2) == []
+    for number, text in enumerate("abc"):
+        remember(memory, number, [written(f"question {text}", text, worth=0.5)])
+    texts = [lesson.text for lesson in recall(memory, 3, 2)]
+    assert texts == ["b", "c"]
+    remember(memory, 1, [written("question d", "d")])  # a round that is played again
+    (first, second) = recall(memory, 2, 9)
+    assert (first.text, first.worth, second.text) == ("a", 0.5, "d")
+
+    now = [written("new", "e"), written("hard", "f", 0.5)]
+    other = written("other", "g")._replace(kind="gym")
+    weights = {"replay": 1.0}
+    (lessons,) = choose_lessons(now, weights, ImitateConfig(), earlier=[first, second, other])
+    assert [lesson.text for lesson in lessons.right] == ["e", "a", "d"]
+    assert lessons.solved == 0.5
+
+
+def test_remembered_workflows_are_learnt_where_a_round_solves_nothing() -> None:
+    now = [written("hard", "f", 0.5)]
+    earlier = [written("q", "a")]
+    (lessons,) = choose_lessons(now, {"replay": 1.0}, ImitateConfig(anchor=0.0), earlier=earlier)
+    drawn_texts = {lessons.draw(random.Random(seed), 0.0) for seed in range(200)}
+    assert drawn_texts == {earlier[0], None}
 
 
 @pytest.mark.parametrize(
