@@ -163,14 +163,7 @@ class TransformersProvider(BatchingProvider):
                 ids, cache = self._generate_until_half_are_over(rows, ids, mask, cache)
                 running = [place for place, row in enumerate(rows) if not row.over]
                 rows = [rows[place] for place in running]
-                kept = torch.tensor(running, dtype=torch.long, device=self._device)
-                ids = ids[kept]
-                new = ids.shape[1] - mask.shape[1]
-                mask = torch.nn.functional.pad(mask[kept], (0, new), value=1)
-                if hasattr(cache, "batch_select_indices"):
-                    cache.batch_select_indices(kept)
-                else:
-                    cache = None  # it cannot be parted, so it is computed anew
+                ids, mask, cache = keep_rows(running, ids, mask, cache)
 
     def _generate_until_half_are_over(
         self, rows: Sequence[BatchRow], ids: torch.Tensor, mask: torch.Tensor, cache: Any
@@ -227,6 +220,29 @@ class TransformersProvider(BatchingProvider):
             **adapters,
         )
         return output.sequences, output.past_key_values
+
+
+def keep_rows(
+    kept: Sequence[int], ids: torch.Tensor, mask: torch.Tensor, cache: Any
+) -> tuple[torch.Tensor, torch.Tensor, Any]:
+    """Keep some rows of a batch that goes on.
+
+    Args:
+        kept: their places.
+        ids: all tokens [B, T + new].
+        mask: of the tokens that were there before [B, T].
+        cache: of all tokens but the last.
+
+    Returns:
+        The tokens, their mask and their cache; None: the cache must be computed anew.
+    """
+    places = torch.tensor(kept, dtype=torch.long, device=ids.device)
+    new = ids.shape[1] - mask.shape[1]
+    mask = torch.nn.functional.pad(mask[places], (0, new), value=1)
+    if not hasattr(cache, "batch_select_indices"):
+        return ids[places], mask, None
+    cache.batch_select_indices(places)
+    return ids[places], mask, cache
 
 
 def _draw(rows: Sequence[BatchRow], scores: torch.Tensor) -> torch.Tensor:

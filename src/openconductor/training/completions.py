@@ -7,7 +7,7 @@ This is the training's own view (torch, in batches). What a user runs goes throu
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
@@ -19,6 +19,8 @@ from transformers import (
     LogitsProcessorList,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    StoppingCriteria,
+    StoppingCriteriaList,
 )
 from transformers.cache_utils import DynamicLayer
 
@@ -26,6 +28,7 @@ from openconductor.errors import ConfigError, WorkflowError
 from openconductor.parser import parse_completion, trailing_text
 from openconductor.pool import WorkerPool, simulated_pool
 from openconductor.prompt import PREVIOUS_LIMIT, render_prompt
+from openconductor.providers.transformers_lm import keep_rows
 from openconductor.training.models import end_ids
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Completion, Question, Round, Usage
@@ -182,6 +185,7 @@ def complete(
         top_k=None if temperature is None else 0,
         eos_token_id=sorted(ends),
         pad_token_id=cast("int", tokenizer.pad_token_id),
+        return_dict_in_generate=True,
     )
     was_training = model.training
     sampler: Any = model.eval()
@@ -190,23 +194,18 @@ def complete(
         end = start + size
         texts = prompts[start:end]
         batch = _tokenize(tokenizer, texts).to(model.device)
-        width = batch["input_ids"].shape[1]
         processors = LogitsProcessorList()
         if numbers is not None:
             rows = torch.tensor(explored[start:end]).unsqueeze(1)
+            width = batch["input_ids"].shape[1]
             processors.append(cast("Any", _Explorer(rows, width, numbers, explore)))
         bfloat16 = torch.autocast(model.device.type, torch.bfloat16, enabled=config.optim.bf16)
         with torch.no_grad(), bfloat16:
-            ids = sampler.generate(
-                **batch,
-                past_key_values=_read_prompts(sampler, tokenizer, texts, settings),
-                generation_config=settings,
-                logits_processor=processors,
-            )
-        for row in ids[:, width:].tolist():
-            kept = _up_to_end(row, ends)
-            text = cast("str", tokenizer.decode(kept, skip_special_tokens=True))
-            completions.append(make_completion(text, kept, ends))
+            cache = _read_prompts(sampler, tokenizer, texts, settings)
+            written = _sample(sampler, batch, cache, settings, processors, ends)
+        for ids in written:
+            text = cast("str", tokenizer.decode(ids, skip_special_tokens=True))
+            completions.append(make_completion(text, ids, ends))
     model.train(was_training)
     return completions
 
@@ -253,6 +252,70 @@ def _read_prompts(
     copies = torch.tensor([places[prompt] for prompt in prompts], device=sampler.device)
     cache.batch_select_indices(copies)
     return cache
+
+
+def _sample(
+    sampler: Any,
+    batch: Mapping[str, torch.Tensor],
+    cache: Cache | None,
+    settings: GenerationConfig,
+    processors: LogitsProcessorList,
+    ends: frozenset[int],
+) -> list[list[int]]:
+    """Return the new tokens of each row of a batch, up to its end token, which is kept.
+
+    Rows that are over leave the batch as soon as they are half of it.
+    """
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    width = ids.shape[1]
+    longest = width + cast("int", settings.max_new_tokens)
+    half_are_over = _HalfAreOver(
+        width, torch.tensor(sorted(ends), dtype=ids.dtype, device=ids.device)
+    )
+    written: list[list[int]] = [[] for _ in ids]
+    places = list(range(len(ids)))
+    while places:
+        output = sampler.generate(
+            input_ids=ids,
+            attention_mask=mask,
+            past_key_values=cache,
+            generation_config=settings,
+            max_new_tokens=longest - ids.shape[1],
+            logits_processor=processors,
+            stopping_criteria=StoppingCriteriaList([half_are_over]),
+        )
+        ids = output.sequences
+        over = half_are_over.over(ids).tolist()
+        running: list[int] = []
+        for row, place in enumerate(places):
+            if over[row] or ids.shape[1] == longest:
+                written[place] = _up_to_end(ids[row, width:].tolist(), ends)
+            else:
+                running.append(row)
+        places = [places[row] for row in running]
+        ids, mask, cache = keep_rows(running, ids, mask, output.past_key_values)
+    return written
+
+
+class _HalfAreOver(StoppingCriteria):
+    """Stops a batch when half of its rows are over.
+
+    Args:
+        width: tokens of the prompts.
+        ends: the end tokens [E].
+    """
+
+    def __init__(self, width: int, ends: torch.Tensor) -> None:
+        self._width, self._ends = width, ends
+
+    def over(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return which rows of some tokens [B, T] have ended [B]."""
+        return torch.isin(ids[:, self._width :], self._ends).any(dim=1)
+
+    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+        """Return for each row whether to stop [B]."""
+        over = self.over(input_ids)
+        return torch.full_like(over, bool(2 * over.sum() >= len(over)))
 
 
 def _up_to_end(row: list[int], ends: frozenset[int]) -> list[int]:

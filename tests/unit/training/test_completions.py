@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -73,6 +74,30 @@ def test_equal_prompts_are_sampled_apart(config, tokenizer) -> None:
     drawn = texts(config, tokenizer, [LONG] * 8, temperature=1.0)
     assert len(set(drawn)) > 1
     assert drawn == texts(config, tokenizer, [LONG] * 8, temperature=1.0)
+
+
+def test_rows_that_are_over_leave_the_batch(config, tokenizer, monkeypatch) -> None:
+    model = build_model(config.model, tokenizer, seed=3)
+    prompts = [LONG, SHORT, "What is 2 + 2?", "Double the list.", "Reverse the list."]
+    options: Any = {"config": config, "temperature": None, "seed": 0}
+    whole = complete(model, tokenizer, prompts, **options)
+    counts = Counter(token for got in whole for token in set(tokenizer.encode(got.text)[:-2]))
+    frequent = next(token for token, count in counts.items() if count in (3, 4))
+    rows: list[int] = []
+    forward = Qwen2ForCausalLM.forward
+
+    def count(model: Any, input_ids: Any = None, **more: Any) -> Any:
+        rows.append(len(input_ids))
+        return forward(model, input_ids, **more)
+
+    # Texts now end with a token that most of them have early.
+    model.generation_config.eos_token_id = frequent
+    alone = [complete(model, tokenizer, [text], **options)[0] for text in prompts]
+    assert len({completion.usage.output_tokens for completion in alone}) > 1
+    monkeypatch.setattr(Qwen2ForCausalLM, "forward", count)
+    assert complete(model, tokenizer, prompts, **options) == alone
+    assert rows[-1] < rows[0] == len(prompts)
+    assert rows == sorted(rows, reverse=True)
 
 
 @pytest.mark.parametrize("window", [4, 512])
