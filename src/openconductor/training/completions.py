@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
@@ -274,13 +275,14 @@ def _sample(
     )
     written: list[list[int]] = [[] for _ in ids]
     places = list(range(len(ids)))
+    settings = copy(settings)
     while places:
+        settings.max_new_tokens = longest - ids.shape[1]
         output = sampler.generate(
             input_ids=ids,
             attention_mask=mask,
             past_key_values=cache,
             generation_config=settings,
-            max_new_tokens=longest - ids.shape[1],
             logits_processor=processors,
             stopping_criteria=StoppingCriteriaList([half_are_over]),
         )
