@@ -33,26 +33,26 @@ TESTS = sorted([*(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*
 
 # Syntax nodes that a folder of the package may have, without docstrings and annotations.
 BUDGET = {
-    "": 17_905,  # the modules at the root
+    "": 17_897,  # the modules at the root
     "baselines": 6_356,
     "calls": 9_414,
-    "cli": 24_375,
-    "evaluation": 26_290,
+    "cli": 24_372,
+    "evaluation": 26_286,
     "graders": 29_670,
-    "gym": 6_903,
+    "gym": 6_900,
     "plots": 6_583,
-    "providers": 18_585,
-    "report": 22_355,
+    "providers": 18_808,
+    "report": 22_354,
     "sandboxes": 7_646,
     "serving": 26_700,
     "store": 15_744,
-    "tasks": 11_506,
+    "tasks": 11_494,
     "traces": 1_929,
-    "training": 21_272,
-    "ui": 12_029,
+    "training": 21_924,
+    "ui": 12_016,
 }
-TOTAL_NODES = 265_262
-TEST_NODES = 311_433  # of tests/ and benchmarks/ together
+TOTAL_NODES = 266_093
+TEST_NODES = 313_463  # of tests/ and benchmarks/ together
 FILE_NODES = 2_800
 FUNCTION_STATEMENTS = 60
 FOLDER_FILES = 14
