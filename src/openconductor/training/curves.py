@@ -26,14 +26,16 @@ WINDOW = 20
 _RISE = 0.02  # from one window's mean to the next; less is noise
 _GROWTH = 1.25  # of completions from one window to the next
 _TRAILING = 0.1  # more completions that go on after their plan than in the window before
+_TOLD_APART = {*SIMULATIONS, "specialists"}
+"""The tasks whose kinds of question want plans of different shapes."""
 
 
 def kind_of(problem: Problem, *, again: bool = False) -> str:
-    """Return the group of a problem in curves: the kind in a simulated task, elsewhere the task.
+    """Return the group of a problem in curves: the kind where shapes depend on it, else the task.
 
     ``again``: of a second round.
     """
-    kind = problem.kind if problem.task in SIMULATIONS else problem.task
+    kind = problem.kind if problem.task in _TOLD_APART else problem.task
     return f"{kind}, again" if again else kind
 
 

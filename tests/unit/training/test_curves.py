@@ -12,9 +12,9 @@ from openconductor.errors import WorkerError, WorkflowError, WorkflowReason
 from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.workers import gym_pool
 from openconductor.reward import Scored
-from openconductor.training.curves import Curve, Record, measure, scalars, warnings
+from openconductor.training.curves import Curve, Record, kind_of, measure, scalars, warnings
 from openconductor.training.export import _curve_table
-from openconductor.types import Completion, Episode, Grade, Round, Step, Usage, Workflow
+from openconductor.types import Completion, Episode, Grade, Problem, Round, Step, Usage, Workflow
 
 
 def scored(reward: float | None, *steps: Step) -> Scored:
@@ -88,6 +88,15 @@ def test_routing_that_depends_on_the_subtask_has_no_entropy_given_it() -> None:
     record = measured(*[scored(0.5, SORT), scored(0.5, DOUBLE)] * 5)
     assert record["routing_entropy_bits"] == pytest.approx(1.0)
     assert record["routing_entropy_by_subtask_bits"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("task", "group"), [("gym", "pair"), ("specialists", "pair"), ("mmlu_pro", "mmlu_pro")]
+)
+def test_kinds_are_told_apart_where_they_want_plans_of_different_shapes(task, group) -> None:
+    problem = Problem("1", "q", "a", task, "pair")
+    assert kind_of(problem) == group
+    assert kind_of(problem, again=True) == f"{group}, again"
 
 
 def test_routing_is_told_by_kind() -> None:
