@@ -58,7 +58,6 @@ _RISE = 0.02  # of a kind's mean accuracy from one window to the next; less is n
 _WINDOW = 8  # rounds
 _SOLVED, _LOST = 0.05, 0.02  # accuracy of a kind that was solved, and of one that is lost
 _LEAST = 0.25  # weight of a kind that is always right; up to half right the weight is 1
-_LEAST_SOLVED = 0.1  # share of solved questions where right workflows are remembered
 
 
 def imitate(setup: Setup, learner: Learner) -> Trainer:
@@ -188,13 +187,12 @@ def choose_lessons(
         right = [text for text in mine if is_right(text)]
         solved = {text.prompt for text in right}
         others = [text for text in mine if text.workflow and text.prompt not in solved]
-        remembered = [text for text in earlier if text.kind == kind]
-        right += remembered
+        right += [text for text in earlier if text.kind == kind]
         if right or (others and settings.anchor):
             questions = {text.prompt for text in mine}
-            share = len(solved) / len(questions) if questions else 0.0
-            if remembered:
-                share = max(share, _LEAST_SOLVED)
+            # Where none is solved, what is remembered counts as one solved question.
+            count = max(len(solved), 1) if right else 0
+            share = count / max(len(questions), 1)
             lessons.append(_Lessons(weight, share, right, others, priced))
     return lessons
 

@@ -113,9 +113,10 @@ def test_right_workflows_of_earlier_rounds_are_learnt_too(tmp_path: Path) -> Non
 
 
 def test_remembered_workflows_are_learnt_where_a_round_solves_nothing() -> None:
-    now = [written("hard", "f", 0.5)]
+    now = [written("hard", "f", 0.5), written("harder", "g", 0.5)]
     earlier = [written("q", "a")]
     (lessons,) = choose_lessons(now, {"replay": 1.0}, ImitateConfig(anchor=0.0), earlier=earlier)
+    assert lessons.solved == 0.5
     drawn_texts = {lessons.draw(random.Random(seed), 0.0) for seed in range(200)}
     assert drawn_texts == {earlier[0], None}
 
