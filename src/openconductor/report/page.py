@@ -108,7 +108,7 @@ def render(
     figures: Mapping[str, Picture],
     results: Results,
     environment: Mapping[str, object],
-    examples: Mapping[str, Answer],
+    examples: Mapping[str, Answer] | None = None,
 ) -> str:
     """Return the text of the page.
 
@@ -117,7 +117,7 @@ def render(
         figures: the pictures of ``plots.save_all``, by the figure's name.
         results: the results that the report was made of, for costs and the recipe.
         environment: the environment of the run (``read_folder``): versions and the data.
-        examples: answers to show, by what they are examples of.
+        examples: answers to show, by what they are examples of; None: none.
 
     Raises:
         ConfigError: Jinja2 is not installed; the message says the command that installs it.
