@@ -48,10 +48,10 @@ BUDGET = {
     "store": 15_744,
     "tasks": 11_494,
     "traces": 1_929,
-    "training": 21_927,
-    "ui": 12_016,
+    "training": 21_930,
+    "ui": 12_014,
 }
-TOTAL_NODES = 266_097
+TOTAL_NODES = 266_098
 TEST_NODES = 313_525  # of tests/ and benchmarks/ together
 FILE_NODES = 2_800
 FUNCTION_STATEMENTS = 60

@@ -270,9 +270,8 @@ def _sample(
     ids, mask = batch["input_ids"], batch["attention_mask"]
     width = ids.shape[1]
     longest = width + cast("int", settings.max_new_tokens)
-    half_are_over = _HalfAreOver(
-        width, torch.tensor(sorted(ends), dtype=ids.dtype, device=ids.device)
-    )
+    end_tokens = torch.tensor(sorted(ends), dtype=ids.dtype, device=ids.device)
+    half_are_over = _HalfAreOver(width, end_tokens)
     written: list[list[int]] = [[] for _ in ids]
     places = list(range(len(ids)))
     settings = copy(settings)

@@ -51,8 +51,9 @@ def draw_timeline(rounds: Sequence[RoundParts], seconds: float = 0.0) -> Timelin
         seconds: the wall time of the episode, and the least length of the axis.
     """
     parts = [part for played in rounds for part in played.parts if part.started is not None]
-    moments = [moment for part in parts for moment in (part.started, part.ended) if moment]
-    total = max([seconds, *moments])
+    total = seconds
+    for part in parts:
+        total = max(total, part.started or 0.0, part.ended or 0.0)
     critical = {key for played in rounds for key in critical_path(played)}
     most = max((part.usage.dollars for part in parts), default=0)
     bars: list[Bar] = []
