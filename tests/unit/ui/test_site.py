@@ -175,6 +175,15 @@ async def test_the_exported_file_holds_every_text_and_needs_nothing_else(store: 
     assert "default-src 'none'" in answer.text
 
 
+async def check_sizes(store: Store, episode: str) -> None:
+    """Check that all pages of an episode are there and small."""
+    async with visited(store) as visit:
+        kinds = {"plain": episode, "rounds": episode}
+        for address, page in (await pages_of(visit.client, kinds)).items():
+            assert page.status_code == 200, address
+            assert len(page.content) < PAGE_BYTES, (address, len(page.content))
+
+
 @pytest.mark.parametrize(
     "reply",
     [
@@ -186,11 +195,7 @@ async def test_errors_and_calls_of_megabytes_do_not_make_a_page_large(store: Sto
     workers = [Worker(Scripted([reply], identity=name), name=name) for name in NAMES]
     answered = await ask(store, "?", workers=WorkerPool(workers))
     store.flush()
-    async with visited(store) as visit:
-        kinds = {"plain": answered.id, "rounds": answered.id}
-        for address, page in (await pages_of(visit.client, kinds)).items():
-            assert page.status_code == 200, address
-            assert len(page.content) < PAGE_BYTES, (address, len(page.content))
+    await check_sizes(store, answered.id)
 
 
 @pytest.mark.parametrize("megabytes", [1, pytest.param(10, marks=pytest.mark.slow)])
@@ -199,11 +204,7 @@ async def test_texts_of_megabytes_do_not_make_a_page_large(store: Store, megabyt
     chat = [*chat * 40, Message("user", HOSTILE * 1000)]
     asked = await ask(store, chat, workers=pool("<b>é" * 250_000 * megabytes))
     store.flush()
-    async with visited(store) as visit:
-        kinds = {"plain": asked.id, "rounds": asked.id}
-        for address, page in (await pages_of(visit.client, kinds)).items():
-            assert page.status_code == 200, address
-            assert len(page.content) < PAGE_BYTES, (address, len(page.content))
+    await check_sizes(store, asked.id)
 
 
 async def test_a_store_without_content_says_so_and_shows_the_rest(tmp_path: Path) -> None:
