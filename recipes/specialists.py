@@ -60,6 +60,17 @@ VAGUE = (
     "Check the work so far and state the final answer",
 )
 """Subtasks that do not say which skill they want."""
+CARDS = {
+    "digits": "reads numbers that are spelled out, and writes them in digits",
+    "sort": "brings numbers into order, the smallest first",
+    "reverse": "turns a list around, so that the last comes first",
+    "plural": "knows the plural of every noun",
+    "capitals": "writes words in capital letters",
+    "words": "reads digits, and spells the numbers out in words",
+    "largest": "finds the largest of some numbers",
+}
+"""What each specialist is good at, for a Conductor that reads cards."""
+NO_SKILL = "was trained for nothing in particular"
 CHECKPOINT = "checkpoint.pt"
 WEIGHTS = "adapter_model.safetensors"
 
@@ -244,7 +255,7 @@ def write_pool(base: Path, folder: Path) -> None:
     """Write the pool of all specialists and of the base alone.
 
     The workers stand in an order that says nothing about their skills, under names that say as
-    little.
+    little. Only their cards say it, which a Conductor sees with ``prompt.cards``.
     """
     skills: list[str | None] = [*SKILLS, None]
     random.Random("order of the specialists").shuffle(skills)
@@ -256,6 +267,7 @@ def write_pool(base: Path, folder: Path) -> None:
         workers.append(
             {
                 "name": f"worker-{ordinal}",
+                "description": NO_SKILL if skill is None else CARDS[skill],
                 "provider": "transformers",
                 "model": str(base),
                 "sampling": {"temperature": 0.0, "max_tokens": 48},

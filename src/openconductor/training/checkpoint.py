@@ -33,9 +33,10 @@ from transformers import (
 from transformers.integrations import deepspeed
 
 from openconductor.errors import ConfigError, JournalError
-from openconductor.pool import WorkerPool, simulated_pool
+from openconductor.pool import WorkerPool
 from openconductor.providers.conductor_file import question_digest
 from openconductor.providers.tiny import PLAIN_CHAT, Checkpoint
+from openconductor.training.completions import draws_ordinals
 from openconductor.training.models import ADAPTER, save_adapter
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Problem, TrainedWorker
@@ -355,8 +356,7 @@ def save_conductor(
 
 def _describe_workers(config: TrainConfig, pool: WorkerPool) -> list[dict[str, object]]:
     """Return the workers that a training shows under the same ordinals throughout."""
-    simulated = simulated_pool(config.pool)
-    if simulated is not None and simulated.redrawn:
+    if draws_ordinals(config):
         return []
     workers: list[dict[str, object]] = []
     for ordinal, worker in pool:

@@ -39,14 +39,37 @@ LIKELY = 1e-4
 _LATER_ROUND = 512  # tokens of the words around a plan and a response in a second round
 
 
-def draw_pool(config: TrainConfig, pool: WorkerPool, key: str) -> WorkerPool:
-    """Return the workers that a question offers, drawn by its key (``pool``, ``rollout.offered``).
+def draws_ordinals(config: TrainConfig) -> bool:
+    """Return True if an ordinal is another worker from question to question."""
+    simulated = simulated_pool(config.pool)
+    redrawn = simulated is not None and simulated.redrawn
+    return redrawn or config.rollout.renumbered
 
-    "": all workers.
+
+def number_pool(config: TrainConfig, pool: WorkerPool, key: str) -> WorkerPool:
+    """Return all workers under the ordinals that a question gives them.
+
+    Args:
+        config: the recipe; its ``pool`` and ``rollout.renumbered`` say what is drawn.
+        pool: all workers.
+        key: of the question; "": all workers under their own ordinals.
     """
     simulated = simulated_pool(config.pool)
     if simulated is not None and simulated.redrawn:
         pool = simulated.draw(config.seed, key)
+    if not config.rollout.renumbered or not key:
+        return pool
+    ordinals = list(pool.ordinals)
+    random.Random(f"renumbered/{config.seed}/{key}").shuffle(ordinals)
+    return pool.numbered(dict(zip(pool.names.values(), ordinals, strict=True)))
+
+
+def draw_pool(config: TrainConfig, pool: WorkerPool, key: str) -> WorkerPool:
+    """Return the workers that a question offers, drawn by its key (``rollout.offered``).
+
+    "": all workers.
+    """
+    pool = number_pool(config, pool, key)
     if not config.rollout.offered or not key:
         return pool
     rng = random.Random(f"offered/{config.seed}/{key}")

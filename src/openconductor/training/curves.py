@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from openconductor.errors import WorkflowError, WorkflowReason
 from openconductor.measures import entropy_bits, topology
@@ -17,7 +17,7 @@ from openconductor.pool import WorkerPool
 from openconductor.reward import Scored, answered_dollars, count_answers
 from openconductor.store.storage import write_whole
 from openconductor.tasks.simulated import SIMULATIONS
-from openconductor.types import Problem, Step, Workflow
+from openconductor.types import Problem, Workflow
 
 Record = dict[str, Any]
 """Names and numbers that are written as JSON."""
@@ -44,16 +44,24 @@ def is_undecided(scored: Scored) -> bool:
     return scored.grade is not None and scored.grade.note.startswith("undecided")
 
 
+class _PlannedStep(NamedTuple):
+    """A step of a plan, with the name of its worker."""
+
+    kind: str
+    subtask: str
+    worker: str
+
+
 # ── records ───────────────────────────────────────────────────────────────────────────────────────
 def measure(
-    kinds: Sequence[str], scored: Sequence[Scored], pool: WorkerPool, *, group: int = 1
+    kinds: Sequence[str], scored: Sequence[Scored], pools: Sequence[WorkerPool], *, group: int = 1
 ) -> Record:
     """Measure the completions of an iteration or an evaluation.
 
     Args:
         kinds: the kind of each completion's question.
         scored: the completions, as they were scored.
-        pool: all workers.
+        pools: all workers, under the ordinals that each completion was shown.
         group: neighbours that belong to one question. With imitation in recursion the second rounds
             of a group may be of several questions.
 
@@ -62,13 +70,16 @@ def measure(
     """
     decided: list[tuple[str, Scored]] = []
     workflows: list[tuple[str, Workflow]] = []
+    steps: list[_PlannedStep] = []
     tokens: list[int] = []
-    right = valid = truncated = trailing = 0
-    for kind, result in zip(kinds, scored, strict=True):
+    right = valid = truncated = trailing = answers = 0
+    for kind, result, pool in zip(kinds, scored, pools, strict=True):
         if result.correct is None:
             continue
         decided.append((kind, result))
         right += result.correct
+        merging = [ordinal for ordinal, worker in pool if worker.resolved.merges]
+        answers += count_answers(result.episode, merging)
         error = result.episode.error
         if not isinstance(error, WorkflowError):
             valid += 1
@@ -82,17 +93,17 @@ def measure(
             trailing += bool(trailing_text(played.completion.text))
         if played.workflow is not None:
             workflows.append((kind, played.workflow))
-    steps = [step for _, workflow in workflows for step in workflow]
-    steps_by_kind: dict[str, list[Step]] = defaultdict(list)
-    for kind, workflow in workflows:
-        steps_by_kind[kind] += workflow
+            for step in played.workflow:
+                steps.append(_PlannedStep(kind, step.subtask, pool.names[step.worker]))
+    steps_by_kind: dict[str, list[_PlannedStep]] = defaultdict(list)
+    for step in steps:
+        steps_by_kind[step.kind].append(step)
     rewards = [result.reward for result in scored if result.reward is not None]
     undecided = sum(is_undecided(result) for result in scored)
     dollars = sum(answered_dollars(result.episode) for _, result in decided)
-    merging = [ordinal for ordinal, worker in pool if worker.resolved.merges]
-    answers = sum(count_answers(result.episode, merging) for _, result in decided)
     workers = Counter(step.worker for step in steps)
-    shares = {worker.name: workers[ordinal] / max(1, len(steps)) for ordinal, worker in pool}
+    names = pools[0].names.values() if pools else ()
+    shares = {name: workers[name] / max(1, len(steps)) for name in names}
     entropies = {kind: _entropy_by_subtask(steps_by_kind[kind]) for kind in sorted(steps_by_kind)}
     topologies = Counter(topology(workflow) for _, workflow in workflows)
     lengths = [(kind, len(workflow)) for kind, workflow in workflows]
@@ -133,9 +144,9 @@ def _share_without_spread(scored: Sequence[Scored], group: int) -> float:
     return without / max(1, len(starts))
 
 
-def _entropy_by_subtask(steps: Sequence[Step]) -> float:
+def _entropy_by_subtask(steps: Sequence[_PlannedStep]) -> float:
     """Return how open it is who does a given subtask: the mean over the steps, in bits."""
-    by_subtask: dict[str, Counter[int]] = defaultdict(Counter)
+    by_subtask: dict[str, Counter[str]] = defaultdict(Counter)
     for step in steps:
         by_subtask[step.subtask][step.worker] += 1
     total = sum(entropy_bits(counts.values()) * counts.total() for counts in by_subtask.values())

@@ -335,7 +335,8 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
             scored = self._score_second_rounds(samples)
         kinds = [kind_of(sample.problem, again=number > 0) for sample, number in samples]
         group = self.config.rollout.completions
-        rewards = self.rewards.finish(scored, kinds, self.iteration, group=group)
+        keys = [sample.key for sample, _ in samples]
+        rewards = self.rewards.finish(scored, kinds, keys, self.iteration, group=group)
         if self.config.rollout.credit == "episode":
             rounds = [number for _, number in samples]
             return credit_episodes(scored, rewards, rounds, group)

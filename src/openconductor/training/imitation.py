@@ -306,11 +306,16 @@ class _Referee:
             seconds.append(replace(second, previous=previous))
         self._scored += self._rewards.score(seconds, self._number, phase=", round 1")
 
-    def finish(self, kinds: Sequence[str]) -> list[_Outcome]:
-        """Record the round; return the outcome of each completion."""
+    def finish(self, kinds: Sequence[str], keys: Sequence[str]) -> list[_Outcome]:
+        """Record the round; return the outcome of each completion.
+
+        Args:
+            kinds: the kind of each completion's question.
+            keys: draw the workers of each completion's question.
+        """
         group = self._config.imitate.completions
         rewards = self._rewards.finish(
-            self._scored, kinds, self._number, group=group, phase="imitate"
+            self._scored, kinds, keys, self._number, group=group, phase="imitate"
         )
         worth = [1.0] * len(rewards)
         decisive = list(range(len(rewards)))
@@ -419,7 +424,8 @@ class _Imitation(WholeCheckpoints):
             prompts += second.values()
             kinds += [kind_of(attempt.problem, again=True) for attempt in again]
 
-        outcomes = on_first(lambda: referee.finish(kinds))
+        keys = [text.key for text in sampled]
+        outcomes = on_first(lambda: referee.finish(kinds, keys))
         written = [
             _Written(kind, text_of(text.problem.question), prompt, text.completion.text, *outcome)
             for kind, prompt, text, outcome in zip(kinds, prompts, sampled, outcomes, strict=True)

@@ -34,7 +34,6 @@ from transformers.utils import logging
 
 import openconductor
 from openconductor.errors import ConfigError, TrainingStopped
-from openconductor.pool import simulated_pool
 from openconductor.prompt import SOLVE_SUBTASK, render_workflow
 from openconductor.store import open_store
 from openconductor.store.storage import write_whole
@@ -48,7 +47,14 @@ from openconductor.training.checkpoint import (
     unsharded,
 )
 from openconductor.training.checks import CONFIG, ENVIRONMENT, check_folder
-from openconductor.training.completions import complete, draw_pool, why_invalid, write_prompt
+from openconductor.training.completions import (
+    complete,
+    draw_pool,
+    draws_ordinals,
+    number_pool,
+    why_invalid,
+    write_prompt,
+)
 from openconductor.training.curves import (
     Record,
     kind_of,
@@ -356,14 +362,13 @@ def _plan_held_out(
     """Let the model plan for the held-out questions.
 
     ``count`` completions, the questions in turn; None: one of each. All workers are offered, unless
-    each question has workers of its own.
+    each question has workers or ordinals of its own.
     """
     config = setup.config
     problems = held_out_problems(setup.config, setup.questions)
-    simulated = simulated_pool(config.pool)
-    redrawn = simulated is not None and simulated.redrawn
     asked = [problems[index % len(problems)] for index in range(count or len(problems))]
-    keys = [f"held out/{problem.id}" if redrawn else "" for problem in asked]
+    drawn = draws_ordinals(config)
+    keys = [f"held out/{problem.id}" if drawn else "" for problem in asked]
     prompts: list[str] = []
     for problem, key in zip(asked, keys, strict=True):
         pool = draw_pool(config, setup.pool, key)
@@ -399,7 +404,8 @@ def _measure_plans(
     kinds = [kind_of(plan.problem) for plan in sampled]
     scored = setup.scorer.score(sampled, phase=phase)
     check_masked(scored)
-    record = measure(kinds, scored, setup.pool)
+    pools = [number_pool(config, setup.pool, plan.key) for plan in sampled]
+    record = measure(kinds, scored, pools)
     if config.rollout.rounds == 1:
         return record
     places = [place for place, first in enumerate(scored) if first.episode.answer is not None]
@@ -426,7 +432,7 @@ def _measure_plans(
         if second.episode.answer is not None or second.correct is None:
             ends[place] = second
     check_masked(ends)
-    record["rounds"] = measure(kinds, ends, setup.pool)
+    record["rounds"] = measure(kinds, ends, pools)
     return record
 
 
@@ -464,7 +470,9 @@ def _score(setup: Setup, sampled: Sequence[Sampled], *, phase: str) -> Record:
     assert setup.scorer is not None
     scored = setup.scorer.score(sampled, phase=phase)
     check_masked(scored)
-    return measure([kind_of(one.problem) for one in sampled], scored, setup.pool)
+    kinds = [kind_of(one.problem) for one in sampled]
+    pools = [number_pool(setup.config, setup.pool, one.key) for one in sampled]
+    return measure(kinds, scored, pools)
 
 
 # ── the folder and its surroundings ───────────────────────────────────────────────────────────────

@@ -37,7 +37,7 @@ from openconductor.reward import (
     priced_rewards,
 )
 from openconductor.store import Store
-from openconductor.training.completions import draw_pool
+from openconductor.training.completions import draw_pool, number_pool
 from openconductor.training.curves import Curve, Record, is_undecided, measure
 from openconductor.training.train_config import BudgetConfig, TrainConfig
 from openconductor.types import Budget, Completion, Grade, Problem, Round, text_of
@@ -303,6 +303,7 @@ class Rewards:
         self,
         scored: Sequence[Scored],
         kinds: Sequence[str],
+        keys: Sequence[str],
         iteration: int,
         *,
         group: int,
@@ -316,6 +317,7 @@ class Rewards:
         Args:
             scored: the completions, as they were scored.
             kinds: the kind of each completion's question.
+            keys: draw the workers of each completion's question.
             iteration: its number.
             group: neighbours that belong to one question.
             phase: ``imitate`` learns from what was graded right; a recipe's own reward only masks.
@@ -325,7 +327,8 @@ class Rewards:
         """
         config = self.setup.config
         now = time.perf_counter()
-        measured = measure(kinds, scored, self.setup.pool, group=group)
+        pools = [number_pool(config, self.setup.pool, key) for key in keys]
+        measured = measure(kinds, scored, pools, group=group)
         seconds = now - self.clock
         self.pending = {"iteration": iteration, "phase": phase, "seconds": seconds, **measured}
         self.clock = now

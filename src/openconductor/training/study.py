@@ -28,6 +28,7 @@ from openconductor.pool import WorkerPool, simulated_pool
 from openconductor.store import SharedStore, database_url, open_store, place_name, read_store
 from openconductor.store.storage import write_whole
 from openconductor.tasks.simulated import Simulation, find_simulation
+from openconductor.training.completions import draws_ordinals
 from openconductor.training.curves import Record, read_record, write_record
 from openconductor.training.run import keep_quiet
 from openconductor.training.scoring import gather_or_cancel
@@ -85,10 +86,10 @@ def study(
             f"study: got task {config.data.task!r} over pool {config.pool!r}, expected the gym for "
             "both; a study compares with its exact levels"
         )
-    if simulated.redrawn:
+    if draws_ordinals(config):
         raise ConfigError(
-            f"study: pool {config.pool!r} has other workers for each question, expected the same "
-            "for all; `openconductor gym measure` measures such pools"
+            f"study: over pool {config.pool!r} each question has workers or ordinals of its own, "
+            "expected the same for all; `openconductor gym measure` measures such pools"
         )
     if journal and database_url(journal) is None:
         raise ConfigError(

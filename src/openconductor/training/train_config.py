@@ -254,6 +254,8 @@ class RolloutConfig(_Section):
         vllm_memory: the share of a GPU's memory that vLLM takes in the training's processes.
         vllm_url: the server's address.
         offered: (fewest, most) workers that a question offers, drawn anew for each; (): all.
+        renumbered: each question's workers get ordinals in an order that is drawn anew, so only
+            their cards say which is which.
         rounds: 2 is recursion: half of an iteration's completions are second rounds, each of which
             is shown a first round of the same question.
         first_round: the weight of the first rounds' advantages, which are normalised apart from the
@@ -274,6 +276,7 @@ class RolloutConfig(_Section):
     vllm_memory: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.3
     vllm_url: str = "http://127.0.0.1:8000"
     offered: tuple[()] | tuple[Positive, Positive] = ()
+    renumbered: bool = False
     rounds: Literal[1, 2] = 1
     first_round: Fraction = 0.25
     credit: Literal["round", "episode"] = "round"
@@ -515,7 +518,7 @@ class TrainConfig(_Section):
 
     @model_validator(mode="after")
     def _check_cards(self) -> Self:
-        """Check that cards are read where a simulated task has exercises for it."""
+        """Check that cards are shown where they are needed, and read where exercises teach it."""
         cold = self.cold_start
         simulated = self.data.task in SIMULATIONS
         readable = self.prompt.cards and simulated
@@ -531,6 +534,19 @@ class TrainConfig(_Section):
             "imitate.reading",
             self.imitate.reading,
             "0 without prompt.cards and a simulated task",
+        )
+        renumbered = self.rollout.renumbered
+        _require(
+            not renumbered or self.prompt.cards,
+            "rollout.renumbered",
+            renumbered,
+            "false without prompt.cards: nothing else says which worker is which",
+        )
+        _require(
+            not (renumbered and self.reward.answers),
+            "rollout.renumbered",
+            renumbered,
+            "false with reward.answers, which knows the workers that merge by their ordinals",
         )
         own_workers = self.pool.partition(":")[0] == self.data.task
         _require(

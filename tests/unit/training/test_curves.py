@@ -37,7 +37,7 @@ def cut() -> Scored:
 
 
 def measured(*given: Scored, group: int = 1) -> Record:
-    return measure(["single"] * len(given), given, gym_pool(), group=group)
+    return measure(["single"] * len(given), given, [gym_pool()] * len(given), group=group)
 
 
 SORT, DOUBLE = Step(3, "sort the list"), Step(1, "double every number")
@@ -102,8 +102,17 @@ def test_kinds_are_told_apart_where_they_want_plans_of_different_shapes(task, gr
 def test_routing_is_told_by_kind() -> None:
     given = [scored(0.5, SORT), scored(0.5, replace(SORT, worker=1))]
     given += [scored(0.5, DOUBLE)] * 2
-    record = measure(["single", "single", "pair", "pair"], given, gym_pool())
+    record = measure(["single", "single", "pair", "pair"], given, [gym_pool()] * 4)
     assert record["routing_entropy_by_kind_bits"] == {"single": 1.0, "pair": 0.0}
+
+
+def test_workers_are_told_by_name_whatever_numbers_a_question_gives_them() -> None:
+    pool = gym_pool()
+    turned = pool.numbered({name: 7 - ordinal for ordinal, name in pool.names.items()})
+    given = [scored(0.5, SORT), scored(0.5, replace(SORT, worker=7 - SORT.worker))]
+    record = measure(["single"] * 2, given, [pool, turned])
+    assert record["worker_share"][pool.names[SORT.worker]] == 1.0
+    assert record["routing_entropy_bits"] == 0.0
 
 
 USUAL = {

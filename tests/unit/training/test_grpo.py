@@ -164,6 +164,22 @@ def test_a_question_offers_a_drawn_subset_of_the_workers_whose_ordinals_stay(
     assert set().union(*shown) == set("01234567")
 
 
+def test_renumbered_workers_keep_their_cards_under_an_order_of_each_question(
+    make_setup: MakeSetup,
+) -> None:
+    setup = make_setup(pool="gym:3", prompt=CARDS, rollout={"renumbered": True})
+    rows = make_rows(problems(50), setup)
+    assert rows == make_rows(problems(50), setup), "a resumed run numbers them alike"
+    orders: set[tuple[str, ...]] = set()
+    for row in rows:
+        shown = re.findall(r"^Model (\d+): (.+)$", row["prompt"][0]["content"], re.MULTILINE)
+        assert [ordinal for ordinal, _ in shown] == list("01234567")
+        cards = tuple(card for _, card in shown)
+        assert sorted(cards) == sorted(setup.pool.cards.values())
+        orders.add(cards)
+    assert len(orders) == 50
+
+
 def test_drawn_workers_are_others_for_each_question_and_shown_with_their_cards(
     make_setup: MakeSetup,
 ) -> None:

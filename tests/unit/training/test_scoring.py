@@ -67,7 +67,7 @@ def test_the_controls_break_the_rewards_and_nothing_else(
     rewards = Rewards(setup, [], Curve(tmp_path / "curves.jsonl", after=10))
     scored = [scored_as(reward) for reward in (1.0, 0.5, 0.5, 0.0)]
     kinds = ["math500", "math500", "mmlu", "mmlu"]
-    assert rewards.finish(scored, kinds, 10, group=2) == expected
+    assert rewards.finish(scored, kinds, [""] * 4, 10, group=2) == expected
     assert rewards.curve.records == []
     rewards.record(entropy=0.25)
     (record,) = rewards.curve.records
@@ -86,8 +86,9 @@ def test_imitation_learns_from_what_was_graded_right_whatever_else_it_is_worth(
     scored[1] = replace(scored_as(0.5), reward=9.0)
     rewards = Rewards(make_setup(), [], Curve(tmp_path / "curves.jsonl"))
     kinds = ["a", "b", "c"]
-    assert rewards.finish(scored, kinds, 0, group=1, phase="imitate") == [1.0, 0.5, None]
-    assert rewards.finish(scored, kinds, 0, group=1) == own
+    keys = [""] * 3
+    assert rewards.finish(scored, kinds, keys, 0, group=1, phase="imitate") == [1.0, 0.5, None]
+    assert rewards.finish(scored, kinds, keys, 0, group=1) == own
     rewards.record()
     for record in rewards.curve.records:
         assert record["accuracy"] == pytest.approx(2 / 3)

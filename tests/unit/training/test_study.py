@@ -216,6 +216,6 @@ def test_the_training_of_a_killed_study_ends_with_it(tmp_path: Path) -> None:
 
 def test_a_study_needs_the_same_workers_for_every_question(tmp_path: Path) -> None:
     config = TrainConfig.model_validate(RECIPE | {"pool": "gym:drawn"})
-    message = r"other workers for each question, expected the same for all"
+    message = r"each question has workers or ordinals of its own, expected the same for all"
     with pytest.raises(ConfigError, match=message):
         study(config, tmp_path, seeds=[1], controls=False)
