@@ -270,9 +270,15 @@ class _Probe:
         )
 
     async def run(self) -> None:
-        """Make up to four calls."""
+        """Make up to four calls, or none if the server cannot be reached."""
         report = self.report
         if report.key.present is False:
+            return
+        try:
+            await self.worker.reach()
+        except WorkerError as error:
+            report.reachable = False
+            self._add_failure("answer", error)
             return
         plain = await self._call(self.worker, _COUNT)
         report.reachable = plain.answer is not None
