@@ -187,13 +187,19 @@ class TransformersProvider(BatchingProvider):
             return_dict_in_generate=True,
         )
         last = time.perf_counter()
+        stopped = False
 
         def draw(_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-            return _draw(rows, scores)
+            return scores if stopped else _draw(rows, scores)
 
         def take_tokens(input_ids: torch.Tensor, *_: object, **_more: object) -> torch.Tensor:
-            """Hand each row its token, and return for each row whether to stop."""
-            nonlocal last
+            """Hand each row its token, and return for each row whether to stop.
+
+            On some devices the model takes one more step after it was stopped, which is undone.
+            """
+            nonlocal last, stopped
+            if stopped:
+                return torch.full((len(rows),), True, device=input_ids.device)
             now = time.perf_counter()
             running = [row for row in rows if not row.over]
             share = (now - last) / max(1, len(running))
@@ -202,8 +208,8 @@ class TransformersProvider(BatchingProvider):
                 if not row.over:
                     row.seconds += share
                     self._take(row, token)
-            over = sum(row.over for row in rows)
-            return torch.full((len(rows),), 2 * over >= len(rows), device=input_ids.device)
+            stopped = 2 * sum(row.over for row in rows) >= len(rows)
+            return torch.full((len(rows),), stopped, device=input_ids.device)
 
         model = cast(Any, self._lm)
         adapters: dict[str, list[str]] = {}
@@ -217,6 +223,7 @@ class TransformersProvider(BatchingProvider):
             generation_config=settings,
             logits_processor=hf.LogitsProcessorList(cast(Any, [draw])),
             stopping_criteria=hf.StoppingCriteriaList(cast(Any, [take_tokens])),
+            synced_gpus=False,  # a training by several processes asks it in one of them
             **adapters,
         )
         return output.sequences, output.past_key_values

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 import torch
+from accelerate import PartialState
 from transformers import (
     Cache,
     GenerationConfig,
@@ -186,6 +187,9 @@ def complete(
 ) -> list[Completion]:
     """Complete prompts in batches of ``rollout.sample_batch``.
 
+    A process that is alone reads equal prompts once, and drops rows that are over. Several may
+    share the model's weights; then all of them have to call it equally often.
+
     Args:
         model: the model; its own sampling settings do not count.
         tokenizer: of the model.
@@ -211,6 +215,7 @@ def complete(
         pad_token_id=cast("int", tokenizer.pad_token_id),
         return_dict_in_generate=True,
     )
+    is_alone = PartialState().num_processes == 1
     was_training = model.training
     sampler: Any = model.eval()
     completions: list[Completion] = []
@@ -225,8 +230,11 @@ def complete(
             processors.append(cast("Any", _Explorer(rows, width, numbers, explore)))
         bfloat16 = torch.autocast(model.device.type, torch.bfloat16, enabled=config.optim.bf16)
         with torch.no_grad(), bfloat16:
-            cache = _read_prompts(sampler, tokenizer, texts, settings)
-            written = _sample(sampler, batch, cache, settings, processors, ends)
+            cache = _read_prompts(sampler, tokenizer, texts, settings) if is_alone else None
+            criteria = StoppingCriteriaList()
+            if is_alone:
+                criteria.append(_HalfAreOver(batch["input_ids"].shape[1], ends))
+            written = _sample(sampler, batch, cache, settings, processors, criteria, ends)
         for ids in written:
             text = cast("str", tokenizer.decode(ids, skip_special_tokens=True))
             completions.append(make_completion(text, ids, ends))
@@ -284,17 +292,16 @@ def _sample(
     cache: Cache | None,
     settings: GenerationConfig,
     processors: LogitsProcessorList,
+    criteria: StoppingCriteriaList,
     ends: frozenset[int],
 ) -> list[list[int]]:
     """Return the new tokens of each row of a batch, up to its end token, which is kept.
 
-    Rows that are over leave the batch as soon as they are half of it.
+    Rows that are over leave the batch whenever ``criteria`` stop it.
     """
     ids, mask = batch["input_ids"], batch["attention_mask"]
     width = ids.shape[1]
     longest = width + cast("int", settings.max_new_tokens)
-    end_tokens = torch.tensor(sorted(ends), dtype=ids.dtype, device=ids.device)
-    half_are_over = _HalfAreOver(width, end_tokens)
     written: list[list[int]] = [[] for _ in ids]
     places = list(range(len(ids)))
     settings = copy(settings)
@@ -306,10 +313,10 @@ def _sample(
             past_key_values=cache,
             generation_config=settings,
             logits_processor=processors,
-            stopping_criteria=StoppingCriteriaList([half_are_over]),
+            stopping_criteria=criteria,
         )
         ids = output.sequences
-        over = half_are_over.over(ids).tolist()
+        over = _find_over(ids[:, width:], ends).tolist()
         running: list[int] = []
         for row, place in enumerate(places):
             if over[row] or ids.shape[1] == longest:
@@ -326,20 +333,22 @@ class _HalfAreOver(StoppingCriteria):
 
     Args:
         width: tokens of the prompts.
-        ends: the end tokens [E].
+        ends: the end tokens.
     """
 
-    def __init__(self, width: int, ends: torch.Tensor) -> None:
+    def __init__(self, width: int, ends: frozenset[int]) -> None:
         self._width, self._ends = width, ends
-
-    def over(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return which rows of some tokens [B, T] have ended [B]."""
-        return torch.isin(ids[:, self._width :], self._ends).any(dim=1)
 
     def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
         """Return for each row whether to stop [B]."""
-        over = self.over(input_ids)
+        over = _find_over(input_ids[:, self._width :], self._ends)
         return torch.full_like(over, bool(2 * over.sum() >= len(over)))
+
+
+def _find_over(ids: torch.Tensor, ends: frozenset[int]) -> torch.Tensor:
+    """Return which rows of new tokens [B, T] have an end token [B]."""
+    end_tokens = torch.tensor(sorted(ends), dtype=ids.dtype, device=ids.device)
+    return torch.isin(ids, end_tokens).any(dim=1)
 
 
 def _up_to_end(row: list[int], ends: frozenset[int]) -> list[int]:

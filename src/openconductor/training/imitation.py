@@ -131,8 +131,9 @@ class _Lessons:
 
     Attributes:
         weight: how much the kind counts.
-        solved: the share of its questions with a right workflow.
-        right: the right workflows.
+        solved: the share of its prompts with a right workflow; of one of them at least, if
+            earlier rounds had any.
+        right: the right workflows, those of earlier rounds among them.
         others: valid workflows of the questions that were not solved.
         priced: whether right workflows are drawn in proportion to their worth.
     """
@@ -184,7 +185,7 @@ def choose_lessons(
         if settings.contested:
             contested = {text.question for text in mine if text.reward != 1}
             mine = [text for text in mine if text.question in contested]
-        right = [text for text in mine if is_right(text)]
+        right = [text for text in mine if is_right(text) and text.worth > 0]
         solved = {text.prompt for text in right}
         others = [text for text in mine if text.workflow and text.prompt not in solved]
         right += [text for text in earlier if text.kind == kind]
@@ -207,19 +208,21 @@ def _kind_weights(record: Record) -> dict[str, float]:
 
 
 # ── what is remembered ────────────────────────────────────────────────────────────────────────────
-def recall(path: Path, number: int, rounds: int) -> list[_Written]:
-    """Read the right workflows of the ``rounds`` rounds before round ``number``."""
-    remembered: list[_Written] = []
-    for record in _read_remembered(path):
-        if number - rounds <= record["round"] < number:
-            texts = [record[key] for key in ("kind", "question", "prompt", "text")]
-            remembered.append(_Written(*texts, reward=1.0, worth=record["worth"], workflow=None))
-    return remembered
+def remember(path: Path, number: int, right: Sequence[_Written], rounds: int) -> list[_Written]:
+    """Add the right workflows of a round to a file, and return those of some rounds before it.
 
-
-def remember(path: Path, number: int, right: Sequence[_Written]) -> None:
-    """Add the right workflows of a round to the file of those of the rounds before it."""
+    Args:
+        path: the file; it may hold later rounds, which an interrupted run played.
+        number: of the round.
+        right: its right workflows.
+        rounds: how many rounds before it count.
+    """
     records = [record for record in _read_remembered(path) if record["round"] < number]
+    earlier: list[_Written] = []
+    for record in records:
+        if record["round"] >= number - rounds:
+            texts = [record[key] for key in ("kind", "question", "prompt", "text")]
+            earlier.append(_Written(*texts, reward=1.0, worth=record["worth"], workflow=None))
     for text in right:
         records.append(
             {
@@ -234,6 +237,7 @@ def remember(path: Path, number: int, right: Sequence[_Written]) -> None:
     lines = [json.dumps(record) + "\n" for record in records]
     with storing(path):
         write_whole(path, "".join(lines))
+    return earlier
 
 
 def _read_remembered(path: Path) -> list[dict[str, Any]]:
@@ -358,6 +362,7 @@ class _Imitation(WholeCheckpoints):
         self.setup = setup
         self.tokenizer = tokenizer
         self.curve = curve
+        self.rewards = Rewards(setup, [], curve)
         self.round = -1
         self.lessons: list[_Lessons] = []
 
@@ -408,8 +413,7 @@ class _Imitation(WholeCheckpoints):
         sample = partial(self._sample, model, number, settings.explore if exploring else 1.0)
         weights = _kind_weights(records[-1]) if records else {}
         attempts = self._attempts(number, weights)
-        rewards = Rewards(self.setup, [attempt.problem for attempt in attempts], self.curve)
-        referee = _Referee(rewards, self.tokenizer, attempts, number)
+        referee = _Referee(self.rewards, self.tokenizer, attempts, number)
 
         prompts = [attempt.prompt(self.tokenizer, self.setup) for attempt in attempts]
         sampled = sample(attempts, prompts)
@@ -424,19 +428,20 @@ class _Imitation(WholeCheckpoints):
             prompts += second.values()
             kinds += [kind_of(attempt.problem, again=True) for attempt in again]
 
-        keys = [text.key for text in sampled]
+        keys = [rollout.key for rollout in sampled]
         outcomes = on_first(lambda: referee.finish(kinds, keys))
         written = [
-            _Written(kind, text_of(text.problem.question), prompt, text.completion.text, *outcome)
-            for kind, prompt, text, outcome in zip(kinds, prompts, sampled, outcomes, strict=True)
+            _Written(kind, rollout.problem.question, prompt, rollout.completion.text, *outcome)
+            for kind, prompt, rollout, outcome in zip(
+                kinds, prompts, sampled, outcomes, strict=True
+            )
         ]
         weights = _kind_weights(read_curve(self.curve.path)[number])
         earlier: list[_Written] = []
         if settings.remember:
             memory = self.setup.folder / "imitate_right.jsonl"
             right = [text for text in written if is_right(text)]
-            earlier = on_first(lambda: recall(memory, number, settings.remember))
-            on_first(lambda: remember(memory, number, right))
+            earlier = on_first(lambda: remember(memory, number, right, settings.remember))
         priced = self.setup.config.reward.priced
         lessons = choose_lessons(written, weights, settings, earlier=earlier, priced=priced)
         if not lessons:
@@ -455,8 +460,8 @@ class _Imitation(WholeCheckpoints):
         attempts: list[_Attempt] = []
         for problem in sorted(problems, key=kind_of):  # alike ones end alike, which is faster
             key = f"{number}/{problem.id}"
+            pool = draw_pool(config, setup.pool, key)
             for sample in range(config.imitate.completions):
-                pool = draw_pool(config, setup.pool, key)
                 attempts.append(_Attempt(problem, pool, key, sample))
         return attempts
 

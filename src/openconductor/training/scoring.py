@@ -84,7 +84,10 @@ class Sample(NamedTuple):
 
 
 def keeps_calls(config: TrainConfig, pool: WorkerPool) -> bool:
-    """Return True if the workers' calls are worth a record: they have a limit, or differ."""
+    """Return True if the workers' calls are worth a record.
+
+    They are if they have a limit, or if a repeated call may be answered differently.
+    """
     limited = config.budget != BudgetConfig()
     return limited or not all(worker.resolved.repeatable for _, worker in pool)
 
@@ -249,7 +252,7 @@ def reward_value(config: TrainConfig) -> RewardValue | None:
 
 
 class _Remembering:
-    """A grader that is asked once about each answer to a question, as long as it can decide.
+    """A grader that remembers its verdicts, unless it could not decide.
 
     A training meets the same answers often where they are short or recorded.
     """
@@ -259,7 +262,8 @@ class _Remembering:
         self._verdicts: dict[bytes, Grade] = {}
 
     async def grade(self, problem: Problem, answer: str) -> Grade:
-        parts = f"{problem.task}\0{problem.id}\0{answer}"
+        # The files of two splits may have one id for two questions.
+        parts = f"{problem.task}\0{problem.id}\0{problem.question}\0{answer}"
         key = blake2b(parts.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         grade = self._verdicts.get(key)
         if grade is None:

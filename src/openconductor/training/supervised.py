@@ -36,10 +36,10 @@ from openconductor.tasks.simulated import Plan, find_simulation, simulations
 from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint
 from openconductor.training.completions import check_room, draw_pool, write_prompt
 from openconductor.training.models import build_tokenizer, with_adapters
-from openconductor.training.scoring import Sampled, on_first
+from openconductor.training.scoring import Sampled, check_masked, on_first
 from openconductor.training.setup import Learner, Phase, Questions, Setup
 from openconductor.training.train_config import SupervisedConfig, TrainConfig
-from openconductor.types import Access, Completion, Question, Round, Step, Workflow
+from openconductor.types import Access, Completion, Problem, Round, Step, Workflow
 
 T = TypeVar("T")
 Row = tuple[list[int], list[int]]
@@ -113,9 +113,9 @@ def plays_first_rounds(config: TrainConfig) -> bool:
 
 
 class Played(NamedTuple):
-    """A question with a first round for it, played by the workers that it offered."""
+    """A problem with a first round for it, played by the workers that it offered."""
 
-    question: Question
+    problem: Problem
     pool: WorkerPool
     round: Round
 
@@ -136,11 +136,11 @@ def _play_first_rounds(setup: Setup) -> list[Played]:
         attempts.append(Sampled(problem, completion, sample=0, key=key))
     played: list[Played] = []
     scored = setup.scorer.score(attempts, phase="cold start")
+    check_masked(scored)
     for attempt, result in zip(attempts, scored, strict=True):
         if result.episode.answer is not None:
             pool = draw_pool(config, setup.pool, attempt.key)
-            question = setup.questions.planned(attempt.problem)
-            played.append(Played(question, pool, result.episode.rounds[-1]))
+            played.append(Played(attempt.problem, pool, result.episode.rounds[-1]))
     if not played:
         raise TrainingStopped(f"cold start: none of {PLAYED} first rounds was answered")
     return played
@@ -170,16 +170,19 @@ def _draw_workflow(
 def _second_round_row(
     rng: random.Random,
     tokenizer: PreTrainedTokenizerBase,
-    config: TrainConfig,
+    setup: Setup,
     played: Sequence[Played],
 ) -> Row:
     """Return an exercise that accepts the answer of a first round, or plans a further one."""
-    question, pool, before = rng.choice(played)
-    prompt = write_prompt(tokenizer, question, config, pool, before)
+    config, questions = setup.config, setup.questions
+    problem, pool, before = rng.choice(played)
+    prompt = write_prompt(tokenizer, questions.planned(problem), config, pool, before)
     if rng.random() < 0.5:
         return make_row(tokenizer, prompt, render_workflow(Workflow(()), ACCEPTED))
     asked = [step.worker for step in before.workflow or ()]
-    return make_row(tokenizer, prompt, render_workflow(*_draw_workflow(rng, pool, config, asked)))
+    parts = questions.draw_subtasks(problem, rng)
+    workflow, thought = _draw_workflow(rng, pool, config, asked, parts)
+    return make_row(tokenizer, prompt, render_workflow(workflow, thought))
 
 
 def _cold_start_row(
@@ -194,7 +197,7 @@ def _cold_start_row(
         return reading_row(tokenizer, setup, f"cold-start/{index}")
     rng = random.Random(f"cold-start/{config.seed}/{index}/round")
     if played and rng.random() < 0.5:
-        return _second_round_row(rng, tokenizer, config, played)
+        return _second_round_row(rng, tokenizer, setup, played)
     pool = draw_pool(config, setup.pool, f"cold-start/{index}")
     plan = _draw_plan(config, setup.questions, pool, index)
     prompt = write_prompt(tokenizer, plan.question, config, pool, plan.previous)
@@ -224,6 +227,9 @@ def fresh_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Build the tokenizer of a fresh model; check that questions and plans fit into the model.
 
+    Prompts of second rounds are checked in simulated tasks only: elsewhere they quote answers that
+    are not known yet.
+
     Raises:
         ConfigError: a question leaves no room for a completion, or a completion none for a plan.
     """
@@ -233,10 +239,13 @@ def fresh_tokenizer(
     tokenizer = build_tokenizer(phrases)
     plans = [_draw_plan(config, questions, pool, index) for index in range(_MEASURED_PLANS)]
     check_room(tokenizer, config, [render_workflow(plan.workflow, plan.thought) for plan in plans])
-    longest = 0
+    prompts = [
+        write_prompt(tokenizer, plan.question, config, pool, plan.previous) for plan in plans
+    ]
     for problem in chain(questions.learnt, *questions.held_out):
-        prompt = write_prompt(tokenizer, questions.planned(problem), config, pool)
-        longest = max(longest, len(tokenizer.encode(prompt, add_special_tokens=False)))
+        prompts.append(write_prompt(tokenizer, questions.planned(problem), config, pool))
+    lengths = [len(tokenizer.encode(prompt, add_special_tokens=False)) for prompt in prompts]
+    longest = max(lengths)
     needed = longest + config.rollout.max_tokens
     if needed > config.model.positions:
         raise ConfigError(

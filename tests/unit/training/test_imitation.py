@@ -15,7 +15,6 @@ from openconductor.training.imitation import (
     choose_lessons,
     is_settled,
     lost_kinds,
-    recall,
     remember,
     settled_after,
 )
@@ -95,13 +94,13 @@ def test_a_question_that_is_always_right_teaches_nothing_where_only_contested_on
 
 def test_right_workflows_of_earlier_rounds_are_learnt_too(tmp_path: Path) -> None:
     memory = tmp_path / "imitate_right.jsonl"
-    assert recall(memory, 0, 2) == []
     for number, text in enumerate("abc"):
-        remember(memory, number, [written(f"question {text}", text, worth=0.5)])
-    texts = [lesson.text for lesson in recall(memory, 3, 2)]
-    assert texts == ["b", "c"]
-    remember(memory, 1, [written("question d", "d")])  # a round that is played again
-    (first, second) = recall(memory, 2, 9)
+        lesson = written(f"question {text}", text, worth=0.5)
+        earlier = remember(memory, number, [lesson], 2)
+        assert [lesson.text for lesson in earlier] == list("abc"[:number])
+    assert [lesson.text for lesson in remember(memory, 3, [], 2)] == ["b", "c"]
+    remember(memory, 1, [written("question d", "d")], 2)  # a round that is played again
+    (first, second) = remember(memory, 2, [], 9)
     assert (first.text, first.worth, second.text) == ("a", 0.5, "d")
 
     now = [written("new", "e"), written("hard", "f", 0.5)]

@@ -302,6 +302,15 @@ def test_a_judge_without_a_verdict_masks_whatever_the_recipe_says(make_scorer: M
     assert (scored.reward, scored.grade and scored.grade.extracted) == (None, "a fast car")
 
 
+def test_two_questions_of_one_id_are_graded_apart(make_scorer: MakeScorer) -> None:
+    """As in the files of two splits, which both begin with question 1."""
+    scorer = make_scorer(lambda _: r"\boxed{a quick automobile}")
+    other = replace(FREE, question="And that?", reference=FreeFormAnswer("a slow boat", "text"))
+    for problem, right in ((FREE, True), (other, False), (FREE, True)):
+        (scored,) = scorer.score([replace(ATTEMPT, problem=problem)], phase=problem.question)
+        assert scored.correct is right
+
+
 def test_a_judge_must_be_a_worker_of_the_pool(make_scorer: MakeScorer) -> None:
     with pytest.raises(ConfigError, match="nobody"):
         make_scorer(lambda _: "42", reward={"judge": "nobody"})
