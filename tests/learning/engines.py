@@ -71,7 +71,7 @@ batch = 8
 micro_batch = 2
 learning_rate = 5e-5
 """
-FASTER = RECIPE.replace("5e-5", "5e-3").replace("1e-5", "1e-3")
+FASTER = RECIPE.replace("5e-5", "2.5e-4").replace("1e-5", "5e-5")
 ADAPTERS = "model = { lora_rank = 2 }\n" + FASTER
 HANGS_S = 240
 
