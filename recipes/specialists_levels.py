@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+from asyncio import gather
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -40,8 +41,9 @@ class Played:
         question: the question.
         alone: by worker, asked the question and nothing else.
         plans: by the workers of a plan, a step for each skill, in the question's words.
-        blank: by the workers of the best plan, with subtasks that say nothing.
-        unseen: by the workers of the best plan, whose second step does not see the first.
+        blank: of two skills, by the workers of the best plan, with subtasks that say nothing.
+        unseen: of two skills, by the workers of the best plan, whose second step does not see the
+            first.
     """
 
     question: SkillQuestion
@@ -98,20 +100,21 @@ class Player:
     async def play_all(self, question: SkillQuestion) -> Played:
         """Play each worker alone, and each plan; plans of equal beginnings are played once."""
         workers = self.pool.ordinals
-        alone = [self.ask_alone(question, worker) for worker in workers]
-        named = [self.play(question, (worker,)) for worker in workers]
-        answers = await asyncio.gather(*alone, *named)
-        played = Played(question, dict(zip(workers, answers, strict=False)))
-        first = dict(zip(workers, answers[len(workers) :], strict=True))
+        alone = gather(*(self.ask_alone(question, worker) for worker in workers))
+        single_steps = gather(*(self.play(question, (worker,)) for worker in workers))
+        answers_alone, answers = await gather(alone, single_steps)
+        played = Played(question, dict(zip(workers, answers_alone, strict=True)))
+        first_answers = dict(zip(workers, answers, strict=True))
         if len(question.skills) == 1:
-            played.plans = {(worker,): answer for worker, answer in first.items()}
+            played.plans = {(worker,): answer for worker, answer in first_answers.items()}
             return played
-        by_answer = {answer: worker for worker, answer in first.items()}
-        begun = list(product(by_answer.values(), workers))
-        ends = await asyncio.gather(*(self.play(question, plan) for plan in begun))
-        known = dict(zip(begun, ends, strict=True))
+        representatives = {answer: worker for worker, answer in first_answers.items()}
+        plans = list(product(representatives.values(), workers))
+        ends = await gather(*(self.play(question, plan) for plan in plans))
+        answer_of = dict(zip(plans, ends, strict=True))
         for worker, last in product(workers, workers):
-            played.plans[worker, last] = known[by_answer[first[worker]], last]
+            representative = representatives[first_answers[worker]]
+            played.plans[worker, last] = answer_of[representative, last]
         return played
 
 
@@ -220,11 +223,13 @@ async def measure(pool: oc.WorkerPool, journal_path: Path, count: int) -> dict[s
             rows.append(await player.play_all(draw_question("test", index)))
             if index % 10 == 0:
                 print(f"{index} of {count} questions are played", flush=True)
-        for part in group(rows):
+        for part in group([row for row in rows if len(row.question.skills) > 1]):
             plan = best_plan(part)
-            for row in part:
-                row.blank = await player.play(row.question, plan, blank=True)
-                row.unseen = await player.play(row.question, plan, sees=False)
+            blank = gather(*(player.play(row.question, plan, blank=True) for row in part))
+            unseen = gather(*(player.play(row.question, plan, sees=False) for row in part))
+            blank_answers, unseen_answers = await gather(blank, unseen)
+            for row, *answers in zip(part, blank_answers, unseen_answers, strict=True):
+                row.blank, row.unseen = answers
     result: dict[str, object] = {"questions": count, "all": levels(rows)}
     for kind in dict.fromkeys(row.question.kind for row in rows):
         result[kind] = levels([row for row in rows if row.question.kind == kind])

@@ -20,7 +20,11 @@ from openconductor.training.completions import check_room, context_length, write
 from openconductor.training.models import build_model, build_tokenizer, load_tokenizer
 from openconductor.training.run import quiet_libraries
 from openconductor.training.setup import Questions, imitation_problems, training_problems
-from openconductor.training.supervised import PLAYED, fresh_tokenizer, plays_first_rounds
+from openconductor.training.supervised import (
+    FIRST_ROUNDS_PLAYED,
+    fresh_tokenizer,
+    plays_first_rounds,
+)
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Step, Usage, Workflow
 
@@ -100,7 +104,7 @@ def _learning_rollouts(config: TrainConfig) -> int:
     rollouts = imitate.rounds * imitate.questions * imitate.completions
     rollouts += config.rollout.iterations * config.rollout.batch
     if config.cold_start.steps and plays_first_rounds(config):
-        rollouts += PLAYED
+        rollouts += FIRST_ROUNDS_PLAYED
     return rollouts
 
 

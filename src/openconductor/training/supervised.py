@@ -82,7 +82,7 @@ SHAPES = (
 """Texts before the lists where shapes are named (``cold_start.shapes``)."""
 ACCEPTED = "0 steps: it stands."
 """The text before the empty lists of a round that accepts the answer before it."""
-PLAYED = 512
+FIRST_ROUNDS_PLAYED = 512
 """The first rounds that are played for the exercises of second rounds."""
 
 
@@ -125,7 +125,7 @@ def _play_first_rounds(setup: Setup) -> list[Played]:
     assert setup.scorer is not None
     config = setup.config
     attempts: list[Sampled] = []
-    for index in range(PLAYED):
+    for index in range(FIRST_ROUNDS_PLAYED):
         rng = random.Random(f"cold-start/{config.seed}/played/{index}")
         problem = rng.choice(setup.questions.learnt)
         key = f"cold-start/played/{index}"
@@ -142,7 +142,9 @@ def _play_first_rounds(setup: Setup) -> list[Played]:
             pool = draw_pool(config, setup.pool, attempt.key)
             played.append(Played(attempt.problem, pool, result.episode.rounds[-1]))
     if not played:
-        raise TrainingStopped(f"cold start: none of {PLAYED} first rounds was answered")
+        raise TrainingStopped(
+            f"cold start: none of {FIRST_ROUNDS_PLAYED} first rounds was answered"
+        )
     return played
 
 

@@ -22,7 +22,7 @@ from openconductor.pool import WorkerPool
 from openconductor.prompt import PREVIOUS_LIMIT
 from openconductor.training.checks import Checked, check_training
 from openconductor.training.estimate import CallNeeds, ModelNeeds, call_needs
-from openconductor.training.supervised import PLAYED
+from openconductor.training.supervised import FIRST_ROUNDS_PLAYED
 from openconductor.training.train_config import TrainConfig, load_train_config
 
 pytestmark = pytest.mark.train
@@ -196,7 +196,7 @@ def test_calls_and_dollars_follow_from_the_recipe_and_the_pools_prices(
 def test_first_rounds_of_the_cold_start_and_held_out_second_rounds_are_counted(data: Path) -> None:
     alone = calls(data, "cold_start.steps=5").rollouts
     both = calls(data, "cold_start.steps=5", "rollout.rounds=2").rollouts
-    assert both == alone + 2 * 400 + PLAYED
+    assert both == alone + 2 * 400 + FIRST_ROUNDS_PLAYED
     assert calls(data, "rollout.rounds=2").rollouts == alone + 2 * 400, "no cold start"
 
 

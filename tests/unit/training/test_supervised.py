@@ -192,7 +192,7 @@ def test_half_of_a_start_in_recursion_is_second_rounds_of_plans_that_were_played
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """They accept an answer that workers gave, or ask workers that had not been asked."""
-    monkeypatch.setattr(supervised, "PLAYED", 30)
+    monkeypatch.setattr(supervised, "FIRST_ROUNDS_PLAYED", 30)
     tables: dict[str, object] = TABLES | {
         "pool": POOL_FILE,
         "model": {"base": "", "positions": 512},
