@@ -120,7 +120,7 @@ def measure(run: Run) -> None:
     cards = succeed(run, "pool", "calibrate", "pool.toml", *TASKS, *FILES)
     assert "sums 100%" in " ".join(cards.split())
     room = succeed(run, "pool", "headroom", "pool.toml", *TASKS, *FILES, "--repeats", "1")
-    assert "could gain +" in room
+    assert "could gain at most +" in room
     systems = ("workers", "conductor", "best_fixed", "consensus:atlas?n=3")
     options = ("--conductor", "worker:linguist", "--learn", "sums=learn.jsonl", "--pool")
     out = ("--out", "runs/first")

@@ -1,7 +1,8 @@
 """A training with given completions, run by torchrun with one process or two.
 
-In: a base folder and a folder for results. Out: in it ``rewards.json`` and ``update.pt``, of the
-first process.
+In: a base folder and a folder for results. Out: in it, of the first process, ``rewards.json`` and
+``gradients.pt``: by weight Adam's mean gradient. (Where a gradient is nearly 0, Adam moves a weight
+by the sign of its rounding.)
 """
 
 from __future__ import annotations
@@ -78,13 +79,15 @@ def main(base: str, folder: Path) -> None:
     GRPOTrainer._generate_and_score_completions = told
     ConductorTrainer._generate_single_turn = stored
     model, tokenizer = load_model(base)
-    before = {name: one.detach().clone() for name, one in model.named_parameters()}
     learner = Learner(model, tokenizer, folder / "c")
     trainer = run_grpo(learner, Rewards(setup, problems, curve))
     learnt = whole_model(trainer)
     if learnt is not None:
-        moved = {name: one.detach() - before[name] for name, one in learnt.named_parameters()}
-        torch.save(moved, folder / "update.pt")
+        optimizer: Any = trainer.optimizer
+        gradients = {
+            name: optimizer.state[weight]["exp_avg"] for name, weight in learnt.named_parameters()
+        }
+        torch.save(gradients, folder / "gradients.pt")
         rewards = [record["reward"] for record in curve.records]
         (folder / "rewards.json").write_text(
             json.dumps({"rewards": rewards, "advantages": advantages})
