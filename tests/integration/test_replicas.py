@@ -334,9 +334,13 @@ def test_processes_of_a_server_are_reloaded_and_replaced_while_they_answer(
                 await asyncio.to_thread(
                     wait_until, lambda: "the config is loaded anew" in log.read_text()
                 )
-                page = await asyncio.to_thread(httpx.get, f"{own[1]}/v1/models")
-                models = page.json()["data"]
-                assert "direct:late" in [model["id"] for model in models]
+
+                def offers_late() -> bool:
+                    models = httpx.get(f"{own[1]}/v1/models").json()["data"]
+                    return "direct:late" in [model["id"] for model in models]
+
+                # The old process takes connections until it has read its signal.
+                await asyncio.to_thread(wait_until, offers_late)
                 stop.set()
                 return await asking
 

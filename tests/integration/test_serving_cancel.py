@@ -12,6 +12,7 @@ import asyncio
 import json
 import socket
 import struct
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,10 @@ async def ask_and_leave(
         writer.transport.abort()
     else:
         writer.close()
-    return asyncio.get_running_loop().time()
+    left = asyncio.get_running_loop().time()
+    with suppress(OSError):
+        await writer.wait_closed()
+    return left
 
 
 @pytest.mark.parametrize("stream", [False, True])
