@@ -351,7 +351,7 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
             for sample, previous in zip(second, played, strict=True)
         ]
         firsts = iter(self.first_rounds)
-        seconds = iter(self.rewards.score(after, self.iteration, phase=", round 1"))
+        seconds = iter(self.rewards.score(after, self.iteration, round_number=1))
         return [next(seconds) if number else next(firsts) for _, number in samples]
 
 
@@ -434,7 +434,7 @@ def _play_first_rounds(
     """Play the first rounds of all processes; return the prompts of the second ones."""
     rewards, config = trainer.rewards, trainer.config
     setup = rewards.setup
-    trainer.first_rounds = rewards.score(samples, trainer.iteration, phase=", round 0")
+    trainer.first_rounds = rewards.score(samples, trainer.iteration, round_number=0)
     chats: list[list[dict[str, str]]] = []
     for sample, played in zip(samples, _last_rounds(trainer.first_rounds), strict=True):
         pool = draw_pool(config, setup.pool, sample.key)

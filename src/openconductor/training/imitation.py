@@ -292,7 +292,7 @@ class _Referee:
         if self._config.rollout.rounds == 1:
             self._scored = self._rewards.score(sampled, self._number)
             return {}
-        self._scored = self._rewards.score(sampled, self._number, phase=", round 0")
+        self._scored = self._rewards.score(sampled, self._number, round_number=0)
         prompts: dict[int, str] = {}
         for place, attempt in enumerate(self._attempts):
             episode = self._scored[place].episode
@@ -308,7 +308,7 @@ class _Referee:
         for place, second in zip(places, sampled, strict=True):
             previous = self._scored[place].episode.rounds[-1]
             seconds.append(replace(second, previous=previous))
-        self._scored += self._rewards.score(seconds, self._number, phase=", round 1")
+        self._scored += self._rewards.score(seconds, self._number, round_number=1)
 
     def finish(self, kinds: Sequence[str], keys: Sequence[str]) -> list[_Outcome]:
         """Record the round; return the outcome of each completion.
@@ -321,18 +321,17 @@ class _Referee:
         rewards = self._rewards.finish(
             self._scored, kinds, keys, self._number, group=group, phase="imitate"
         )
-        worth = [1.0] * len(rewards)
-        decisive = list(range(len(rewards)))
+        credited = list(range(len(rewards)))  # by completion, the one that its reward is taken from
         if self._config.rollout.credit == "episode":
-            decisive = [self._second.get(place, place) for place in decisive]
+            credited = [self._second.get(place, place) for place in credited]
+        worth = [1.0] * len(rewards)
         if self._config.reward.priced:
-            ends = [self._scored[place] for place in decisive]
-            worth = self._price(ends, kinds)
+            worth = self._price([self._scored[place] for place in credited], kinds)
         outcomes: list[_Outcome] = []
         for place, result in enumerate(self._scored):
             rounds = result.episode.rounds
             workflow = rounds[-1].workflow if rounds else None
-            outcomes.append(_Outcome(rewards[decisive[place]], worth[place], workflow))
+            outcomes.append(_Outcome(rewards[credited[place]], worth[place], workflow))
         return outcomes
 
     def _price(self, ends: Sequence[Scored], kinds: Sequence[str]) -> list[float]:
@@ -430,12 +429,20 @@ class _Imitation(WholeCheckpoints):
 
         keys = [rollout.key for rollout in sampled]
         outcomes = on_first(lambda: referee.finish(kinds, keys))
-        written = [
-            _Written(kind, rollout.problem.question, prompt, rollout.completion.text, *outcome)
-            for kind, prompt, rollout, outcome in zip(
-                kinds, prompts, sampled, outcomes, strict=True
+        written: list[_Written] = []
+        for place, rollout in enumerate(sampled):
+            outcome = outcomes[place]
+            written.append(
+                _Written(
+                    kind=kinds[place],
+                    question=rollout.problem.question,
+                    prompt=prompts[place],
+                    text=rollout.completion.text,
+                    reward=outcome.reward,
+                    worth=outcome.worth,
+                    workflow=outcome.workflow,
+                )
             )
-        ]
         weights = _kind_weights(read_curve(self.curve.path)[number])
         earlier: list[_Written] = []
         if settings.remember:

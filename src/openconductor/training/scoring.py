@@ -298,10 +298,15 @@ class Rewards:
     pending: Record | None = None
     samples: list[Sample] = field(default_factory=list[Sample])
 
-    def score(self, sampled: Sequence[Sampled], iteration: int, *, phase: str = "") -> list[Scored]:
-        """Score completions of an iteration; each round of it once."""
+    def score(
+        self, sampled: Sequence[Sampled], iteration: int, *, round_number: int | None = None
+    ) -> list[Scored]:
+        """Score completions of an iteration, in recursion those of one round; each once."""
         assert self.setup.scorer is not None
-        return self.setup.scorer.score(sampled, phase=f"iteration {iteration}{phase}")
+        phase = f"iteration {iteration}"
+        if round_number is not None:
+            phase += f", round {round_number}"
+        return self.setup.scorer.score(sampled, phase=phase)
 
     def finish(
         self,
