@@ -33,7 +33,7 @@ TESTS = sorted([*(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*
 
 # Syntax nodes that a folder of the package may have, without docstrings and annotations.
 BUDGET = {
-    "": 17_897,  # the modules at the root
+    "": 17_917,  # the modules at the root
     "baselines": 6_356,
     "calls": 9_414,
     "cli": 24_372,
@@ -41,18 +41,18 @@ BUDGET = {
     "graders": 29_670,
     "gym": 6_900,
     "plots": 6_583,
-    "providers": 18_808,
+    "providers": 18_830,
     "report": 22_355,
     "sandboxes": 7_646,
     "serving": 26_700,
     "store": 15_744,
     "tasks": 11_494,
     "traces": 1_929,
-    "training": 21_930,
+    "training": 22_211,
     "ui": 12_014,
 }
-TOTAL_NODES = 266_098
-TEST_NODES = 313_493  # of tests/ and benchmarks/ together
+TOTAL_NODES = 266_421
+TEST_NODES = 314_023  # of tests/ and benchmarks/ together
 FILE_NODES = 2_800
 FUNCTION_STATEMENTS = 60
 FOLDER_FILES = 14
