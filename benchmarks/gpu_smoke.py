@@ -52,7 +52,7 @@ start.prompts=16
 start.workflows=16
 start.validity=0.0
 rollout.iterations=4
-rollout.max_tokens=256
+rollout.max_tokens=128
 held_out.questions=16
 save_every=1
 """

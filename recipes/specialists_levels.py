@@ -29,6 +29,8 @@ from openconductor.store import Store, open_store
 from openconductor.tasks.specialists import COUNTS, SkillQuestion, draw_question, write_instruction
 from openconductor.types import Access, Episode, Transcript
 
+AT_ONCE = 40  # questions that are played together: one alone leaves a GPU idle
+
 Workers = tuple[int, ...]
 """The workers of a plan, a step each."""
 
@@ -218,11 +220,12 @@ async def measure(pool: oc.WorkerPool, journal_path: Path, count: int) -> dict[s
     """Play all plans; return the levels."""
     with open_store(journal_path) as journal:
         player = Player(pool, journal)
+        questions = [draw_question("test", index) for index in range(count)]
         rows: list[Played] = []
-        for index in range(count):
-            rows.append(await player.play_all(draw_question("test", index)))
-            if index % 10 == 0:
-                print(f"{index} of {count} questions are played", flush=True)
+        for start in range(0, count, AT_ONCE):
+            part = questions[start : start + AT_ONCE]
+            rows += await gather(*map(player.play_all, part))
+            print(f"{len(rows)} of {count} questions are played", flush=True)
         for part in group([row for row in rows if len(row.question.skills) > 1]):
             plan = best_plan(part)
             blank = gather(*(player.play(row.question, plan, blank=True) for row in part))

@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import shutil
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import torch
 import transformers
 
 import openconductor as oc
-from openconductor.errors import ConfigError, Rejected
+from openconductor.errors import ConfigError, Rejected, WorkerError
 from openconductor.gym.sampling import phrases
 from openconductor.protocols import CallContext
 from openconductor.providers import create
@@ -191,6 +192,24 @@ async def test_a_batch_is_as_large_as_was_asked_for(
     monkeypatch.setattr(provider, "_generate", count)
     await asyncio.gather(*(ask(provider, sample=index) for index in range(7)))
     assert sizes == [3, 3, 1]
+
+
+async def test_a_batch_that_failed_leaves_its_memory(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = TransformersProvider(copied(folder, tmp_path), device="cpu")
+    caches: list[Any] = []
+
+    def fail(_rows: list[Any]) -> None:
+        cache = torch.ones(3)
+        caches.append(weakref.ref(cache))
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(provider, "_generate", fail)
+    with pytest.raises(WorkerError, match="OutOfMemoryError: CUDA out of memory") as caught:
+        await ask(provider)
+    assert caches[0]() is None
+    assert caught.value.__cause__.__traceback__ is not None, "its lines stay"
 
 
 async def test_the_head_reads_contiguous_positions(local: TransformersProvider) -> None:

@@ -16,6 +16,7 @@ from peft import PeftModel
 from tests.learning.bases import save_base
 from tests.learning.runs import COLD_START, curve, measured, recipe, set_back, weights
 from tests.learning.test_journal import Server, serving
+from trl import GRPOTrainer
 
 import openconductor as oc
 from openconductor.cli import main
@@ -113,11 +114,23 @@ def test_adapters_learn_in_place_of_the_weights_are_merged_and_resume_to_the_sam
 
 
 def test_adapters_are_kept_beside_the_merged_weights_and_exported_for_the_base(
-    qwen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    qwen: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = recipe(RECIPE.replace("iterations = 3", "iterations = 1") + ADAPTERS, base=qwen)
     run, folder = tmp_path / "run", tmp_path / "adapter"
+    types: list[torch.dtype] = []
+    sample = GRPOTrainer._generate_single_turn
+
+    def note_type(trainer: Any, *arguments: Any) -> Any:
+        types.append((torch.ones(1, 1) @ torch.ones(1, 1)).dtype)
+        return sample(trainer, *arguments)
+
+    monkeypatch.setattr(GRPOTrainer, "_generate_single_turn", note_type)
     train(config, run)
+    assert types == [torch.bfloat16], "as what is learnt"
     assert main(["export", str(run), "--adapter", "--dtype", "float32", "--out", str(folder)]) == 0
     assert f"vllm serve {qwen} --enable-lora --max-lora-rank 8" in capsys.readouterr().err
     assert not (folder / "model.safetensors").exists()

@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b
+from traceback import clear_frames
 
 import numpy as np
 from numpy.typing import NDArray
@@ -206,6 +207,7 @@ class BatchingProvider(Provider):
             if rows:
                 self._generate(rows)
         except Exception as error:  # noqa: BLE001 - the end of the thread: callers must not wait for ever
+            clear_frames(error.__traceback__)  # their variables hold the batch's memory
             for row in batch:
                 failure = WorkerError(f"{self!r}: {type(error).__name__}: {error}")
                 failure.__cause__ = error

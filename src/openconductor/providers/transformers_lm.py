@@ -396,6 +396,7 @@ def _load(
         )
     prepare_template(tokenizer, name, NO_OPTIONS)
     speed_up_head(model)
+    avoid_cudnn_attention()
     return tokenizer, cast(Any, model).to(target).eval()
 
 
@@ -408,6 +409,15 @@ def speed_up_head(model: hf.PreTrainedModel) -> None:
     head = model.get_output_embeddings()
     if head is not None:
         head.register_forward_pre_hook(_make_contiguous)
+
+
+def avoid_cudnn_attention() -> None:
+    """Leave attention on a GPU to torch's other kernels.
+
+    From torch 2.11 on, an H100 takes cuDNN's first. That one plans each new shape, which takes
+    tenths of a second, and while text is generated each token has a shape of its own.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def _make_contiguous(_module: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -37,6 +37,8 @@ from openconductor.types import Completion, Question, Round, Usage
 
 LIKELY = 1e-4
 """The smallest chance of a token that is explored; less likely ones are slips."""
+ROOM = 32
+"""Tokens that a cache has room for, so that each new one does not copy all earlier ones."""
 _LATER_ROUND = 512  # tokens of the words around a plan and a response in a second round
 
 
@@ -283,6 +285,7 @@ def _read_prompts(
     places = {prompt: place for place, prompt in enumerate(different)}
     copies = torch.tensor([places[prompt] for prompt in prompts], device=sampler.device)
     cache.batch_select_indices(copies)
+    give_room(cache)
     return cache
 
 
@@ -396,3 +399,52 @@ class _Explorer:
         slips = ~(numbers & (chances >= LIKELY))
         even = (scores / self.temperature).masked_fill(slips, float("-inf"))
         return torch.where(applies, even, scores)
+
+
+# ── the cache of keys and values ──────────────────────────────────────────────────────────────────
+class GrowingLayer(DynamicLayer):
+    """The keys and values of a layer [B, H, T, D], which begin a larger tensor where they can.
+
+    Whatever replaces them (as ``batch_select_indices`` does) takes their room away, and the next
+    token gives them some again.
+    """
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        super().__init__()
+        self.lazy_initialization(keys, values)
+        self.keys, self.values = keys, values
+        self._rooms = keys, values
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: object, **_more: object
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Add the keys and values of new tokens [B, H, new, D]; return all."""
+        assert self.keys is not None
+        assert self.values is not None
+        keys_room, values_room = self._rooms
+        keys, keys_room = _append(self.keys, key_states, keys_room)
+        values, values_room = _append(self.values, value_states, values_room)
+        self._rooms = keys_room, values_room
+        self.keys, self.values = keys, values
+        return keys, values
+
+
+def _append(
+    known: torch.Tensor, new: torch.Tensor, room: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the known tokens with the new ones behind them, and the tensor that they begin."""
+    old = known.shape[-2]
+    length = old + new.shape[-2]
+    is_ours = known.data_ptr() == room.data_ptr() and known.shape[:-2] == room.shape[:-2]
+    if not is_ours or length > room.shape[-2]:
+        room = known.new_empty((*known.shape[:-2], length + ROOM, known.shape[-1]))
+        room[..., :old, :] = known
+    room[..., old:length, :] = new
+    return room[..., :length, :], room
+
+
+def give_room(cache: Cache) -> None:
+    """Let all layers of a cache grow; they must be of class ``DynamicLayer``, and not empty."""
+    layers: Any = cache.layers
+    for place, layer in enumerate(layers):
+        layers[place] = GrowingLayer(layer.keys, layer.values)

@@ -52,6 +52,7 @@ from openconductor.training.scoring import (
     on_first,
 )
 from openconductor.training.setup import Learner, Phase, Setup, training_problems
+from openconductor.training.supervised import use_one_gpu
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Problem, Round
 
@@ -157,7 +158,7 @@ def grpo_arguments(
             f"{rollout.completions} over {processes} processes with optim.micro_batch "
             f"{optim.micro_batch}, expected {wanted} in each process"
         )
-    return GRPOConfig(
+    arguments = GRPOConfig(
         output_dir=str(folder),
         seed=config.seed,
         data_seed=config.seed,
@@ -199,6 +200,8 @@ def grpo_arguments(
         report_to=list(config.trackers),
         disable_tqdm=True,
     )
+    use_one_gpu(arguments)
+    return arguments
 
 
 def make_rows(problems: Sequence[Problem], setup: Setup) -> list[Row]:
@@ -298,16 +301,21 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
         num_generations: int,
         has_tool_images: bool = False,
     ) -> Any:
-        """Run TRL's step on a few rows at a time, so that memory does not grow with the batch."""
-        size = self.config.rollout.sample_batch
+        """Run TRL's step on a few rows at a time, so that memory does not grow with the batch.
+
+        What is sampled is computed like what is learnt. TRL samples adapters in float32, because
+        accelerate sets the type for ``forward`` of peft's model, which ``generate`` does not call.
+        """
         options = (images, multimodal_fields, num_generations, has_tool_images)
-        if self.use_vllm or len(prompt_ids) <= size:
+        if self.use_vllm:
             return super()._generate_single_turn(prompt_ids, *options)
+        size = self.config.rollout.sample_batch
         ids: list[list[int]] = []
-        for start in range(0, len(prompt_ids), size):
-            part = prompt_ids[start : start + size]
-            part_ids, _ = super()._generate_single_turn(part, *options)
-            ids += part_ids
+        with self.accelerator.autocast():
+            for start in range(0, len(prompt_ids), size):
+                part = prompt_ids[start : start + size]
+                part_ids, _ = super()._generate_single_turn(part, *options)
+                ids += part_ids
         return ids, None
 
     def _calculate_rewards(

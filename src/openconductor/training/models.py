@@ -37,7 +37,11 @@ from openconductor.providers.chat_template import (
 )
 from openconductor.providers.conductor_file import weights_digest
 from openconductor.providers.tiny import PLAIN_CHAT
-from openconductor.providers.transformers_lm import speed_up_head, tokenizer_class
+from openconductor.providers.transformers_lm import (
+    avoid_cudnn_attention,
+    speed_up_head,
+    tokenizer_class,
+)
 from openconductor.training.train_config import ModelConfig
 
 ADAPTER = "adapter"
@@ -178,6 +182,7 @@ def load_model(
     model, report = cast("tuple[PreTrainedModel, dict[str, object]]", loaded)
     _check_weights(name, report)
     speed_up_head(model)
+    avoid_cudnn_attention()
     tokenizer = load_tokenizer(name, options)
     ends = end_ids(model) | {cast("int", tokenizer.eos_token_id)}
     model.generation_config = GenerationConfig(

@@ -467,7 +467,7 @@ def supervised_arguments(
             f"micro_batch {settings.micro_batch}, expected a whole number of micro batches in each "
             "process"
         )
-    return TrainingArguments(
+    arguments = TrainingArguments(
         output_dir=str(folder),
         seed=config.seed,
         data_seed=config.seed,
@@ -492,6 +492,17 @@ def supervised_arguments(
         report_to=[],
         disable_tqdm=True,
     )
+    use_one_gpu(arguments)
+    return arguments
+
+
+def use_one_gpu(arguments: TrainingArguments) -> None:
+    """Keep a process to one GPU, whatever else it sees, such as a worker's.
+
+    A Trainer without a launcher would copy the model to all of them and multiply the batch.
+    """
+    gpus = min(1, arguments.n_gpu)
+    arguments._n_gpu = gpus  # pyright: ignore[reportPrivateUsage] - as Trainer itself does
 
 
 def resume_training(trainer: Trainer, folder: Path) -> None:

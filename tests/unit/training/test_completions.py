@@ -9,10 +9,11 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the extra 'train'")
 
-from transformers import Qwen2ForCausalLM
+import torch
+from transformers import DynamicCache, Qwen2ForCausalLM
 
 from openconductor.gym.sampling import phrases
-from openconductor.training.completions import complete
+from openconductor.training.completions import ROOM, complete, give_room
 from openconductor.training.models import build_model, build_tokenizer
 from openconductor.training.train_config import ModelConfig, TrainConfig
 
@@ -68,6 +69,34 @@ def test_equal_prompts_write_what_each_writes_alone(config, tokenizer) -> None:
     together = texts(config, tokenizer, [SHORT, LONG, SHORT, LONG, LONG])
     long, short = alone
     assert together == [short, long, short, long, long]
+
+
+def test_a_cache_with_room_holds_what_one_without_holds_and_copies_less() -> None:
+    """Through rows that leave, tokens that are taken back, and more tokens than there is room."""
+    plain, roomy = DynamicCache(), DynamicCache()
+    drawn = torch.Generator().manual_seed(0)
+    rows = 4
+
+    def add(count: int) -> None:
+        keys, values = torch.rand((2, rows, 3, count, 8), generator=drawn)
+        expected = plain.update(keys, values, 0)
+        got = roomy.update(keys, values, 0)
+        assert all(map(torch.equal, got, expected))
+
+    add(5)
+    give_room(roomy)
+    places: list[int] = []
+    for token in range(2 * ROOM):
+        add(1)
+        places.append(roomy.layers[0].keys.data_ptr())
+        if token == ROOM // 2:
+            for cache in (plain, roomy):
+                cache.batch_select_indices(torch.tensor([3, 1]))
+            rows = 2
+        if token == ROOM:
+            for cache in (plain, roomy):
+                cache.crop(-2)
+    assert len(set(places)) == 3, "one for each time that there was no room"
 
 
 def test_equal_prompts_are_sampled_apart(config, tokenizer) -> None:

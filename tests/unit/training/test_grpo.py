@@ -12,6 +12,7 @@ import pytest
 import torch
 from datasets import Dataset
 from tests.unit.training.conftest import MakeSetup
+from transformers import TrainingArguments
 from trl import GRPOConfig
 from trl.scripts import vllm_serve
 from trl.trainer import utils
@@ -29,7 +30,7 @@ from openconductor.training.grpo import grpo_arguments, make_rows, score_only_co
 from openconductor.training.models import build_model, build_tokenizer
 from openconductor.training.scoring import Rewards
 from openconductor.training.setup import Learner, Setup
-from openconductor.training.supervised import reading_row
+from openconductor.training.supervised import reading_row, supervised_arguments
 from openconductor.training.train_config import ModelConfig, load_train_config
 from openconductor.types import Episode, Problem, Usage
 
@@ -64,6 +65,20 @@ def test_an_update_sees_the_whole_batch_whatever_the_number_of_processes(
     given = grpo_arguments(config, tmp_path, processes=processes)
     assert (given.per_device_train_batch_size, given.gradient_accumulation_steps) == (micro, steps)
     assert micro * steps * processes == given.generation_batch_size == config.rollout.batch
+
+
+def test_a_process_keeps_to_one_gpu_though_it_sees_four(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_train_config(RECIPE, [])
+    monkeypatch.setattr(TrainingArguments, "n_gpu", 4)
+    assert grpo_arguments(config, tmp_path)._n_gpu == 1
+    arguments = supervised_arguments(
+        config, config.cold_start, tmp_path, schedule="constant", warmup=0, steps=1
+    )
+    assert arguments._n_gpu == 1
+    monkeypatch.setattr(TrainingArguments, "n_gpu", 0)
+    assert grpo_arguments(config, tmp_path)._n_gpu == 0, "on a CPU"
 
 
 @pytest.mark.parametrize(
