@@ -3,11 +3,12 @@
     make gpu-smoke
     python -m benchmarks.gpu_smoke [--folder runs/gpu-smoke] [--base MODEL]
 
-Nobody of us has run this code on a GPU. The script trains adapters over the gym's simulated workers
-(no key, no network, no money) by recipes/open_small.toml, with random weights of Qwen2.5-0.5B's
-shape unless ``--base`` names a model: sampling by transformers, then a kill and a resumption, then
-sampling by vLLM in the same process where vLLM is installed. ``page.md`` has the peak memory and
-the tokens a second beside the estimates of ``train --dry-run``. Without a GPU it exits with 1.
+One H100 has run it, without vLLM (docs/log.md). The script trains adapters over the gym's simulated
+workers (no key, no network, no money) by recipes/open_small.toml, with random weights of
+Qwen2.5-0.5B's shape unless ``--base`` names a model: sampling by transformers, then a kill and a
+resumption, then sampling by vLLM in the same process where vLLM is installed. ``page.md`` has
+the peak memory and the tokens a second beside the estimates of ``train --dry-run``. Without a GPU
+it exits with 1.
 """
 
 from __future__ import annotations

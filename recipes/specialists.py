@@ -160,8 +160,9 @@ def loss_of(model: Any, rows: list[Row], filler: int) -> torch.Tensor:
         tokens = prompt + answer
         ids[index, -len(tokens) :] = torch.tensor(tokens)
         mask[index, -len(tokens) :] = 1
+    ids, mask = ids.to(model.device), mask.to(model.device)
     logits = model(ids, attention_mask=mask, logits_to_keep=kept + 1).logits.float()
-    loss = torch.zeros(())
+    loss = torch.zeros((), device=model.device)
     for index, (_, answer) in enumerate(rows):
         count = len(answer)
         loss = loss + cross_entropy(logits[index, -count - 1 : -1], ids[index, -count:])
@@ -197,12 +198,14 @@ def train(skill: str, base: Path, folder: Path, seed: int) -> None:
     model: Any = get_peft_model(
         AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16), settings
     )
+    if torch.cuda.is_available():
+        model.cuda()
     learnt = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(learnt, lr=LEARNING_RATE, weight_decay=0.0)
     losses: list[float] = []
     checkpoint = folder / CHECKPOINT
     if checkpoint.is_file():
-        saved = torch.load(checkpoint)
+        saved = torch.load(checkpoint, map_location=model.device)
         set_peft_model_state_dict(model, saved["adapter"])
         optimizer.load_state_dict(saved["optimizer"])
         losses = saved["losses"]

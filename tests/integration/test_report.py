@@ -214,6 +214,19 @@ def test_an_undecided_verdict_says_what_is_missing_and_one_command_asks_for_it(
     assert read(run, "report", folder)["lacks"] is None
 
 
+def test_where_there_are_no_more_questions_the_rest_of_the_plans_is_replayed(
+    tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openconductor.evaluation.eval_config.EvalConfig.simulated", False)
+    monkeypatch.setattr("openconductor.cli.report._Case._extend", lambda *_: None)
+    folder = evaluated(run, tmp_path / "few", "best_fixed", "--limit", "20")
+    some = read(run, "report", folder, "--counterfactual", "6")
+    assert some["lacks"]["questions"] and not some["lacks"]["replays"]
+    assert read(run, "report", folder, "--complete")["plays"]["questions"] == 20
+    ran = run("report", folder, "--complete")
+    assert (ran.code, "no more questions" in ran.err) == (2, True)
+
+
 def test_a_system_that_the_verdict_lacks_is_evaluated_too(made: Path, tmp_path, run) -> None:
     folder = Path(shutil.copytree(made, tmp_path / "made"))
     before = read(run, "report", folder)

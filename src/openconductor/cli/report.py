@@ -194,6 +194,12 @@ class _Case:
     replays: Replays | None = None
     error: BudgetExceeded | None = None
 
+    @property
+    def _is_partial(self) -> bool:
+        """Whether the plans of some questions only were replayed (``--counterfactual N``)."""
+        questions = {record.key for record in self.results.of(self.system)}
+        return self.replays is not None and len(self.replays.questions) < len(questions)
+
     def read_replays(self) -> None:
         """Take the replays that the run's folder keeps."""
         self.replays = read_replays(self.results, self.folder, self.system)
@@ -246,7 +252,8 @@ class _Case:
         lacks_only_questions = bool(missing.questions) and (
             replace(missing, planning=0) == Missing(questions=missing.questions)
         )
-        if self.error is None and lacks_only_questions and len(self.results.records) == answers:
+        has_grown = len(self.results.records) > answers
+        if self.error is None and lacks_only_questions and not (has_grown or self._is_partial):
             sources = [table.path or table.name for table in self.results.config.task]
             raise ConfigError(
                 f"{', '.join(sources)}: no more questions; add some, or another task, and run the "

@@ -107,6 +107,12 @@ def keep_quiet(line: str) -> None:
     """Ignore a line of progress."""
 
 
+def is_untried(config: TrainConfig, processes: int) -> bool:
+    """Return True if no GPU has run such a training yet (``UNTRIED``)."""
+    trains_all = bool(config.model.base) and not config.model.lora_rank
+    return processes > 1 or config.rollout.engine != "transformers" or trains_all
+
+
 def train(
     config: TrainConfig,
     folder: str | Path,
@@ -145,7 +151,7 @@ def train(
     check_engine()
     state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=TIMEOUT_S))
     say = on_progress if on_progress is not None and state.is_main_process else keep_quiet
-    if torch.cuda.is_available():
+    if torch.cuda.is_available() and is_untried(config, state.num_processes):
         say(f"warning: {UNTRIED}")
     questions = load_questions(config)
     tiny = not config.model.base or is_tiny(config.model.base)

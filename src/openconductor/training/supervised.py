@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -80,6 +80,8 @@ SHAPES = (
     "{}: attempts, and a last one that sees them all.",
 )
 """Texts before the lists where shapes are named (``cold_start.shapes``)."""
+NO_CARD = "a model without a description"
+"""What a thought says of a worker that has no card (``cold_start.quote_cards``)."""
 ACCEPTED = "0 steps: it stands."
 """The text before the empty lists of a round that accepts the answer before it."""
 FIRST_ROUNDS_PLAYED = 512
@@ -284,10 +286,24 @@ def fresh_phrases(config: TrainConfig, questions: Questions) -> list[str]:
 
 def reading_row(tokenizer: PreTrainedTokenizerBase, setup: Setup, key: str) -> Row:
     """Return an exercise in reading cards: which of the drawn workers is listed for what."""
-    assert setup.questions.simulation is not None
     pool = draw_pool(setup.config, setup.pool, key)
     prompt = write_prompt(tokenizer, "?", setup.config, pool)
-    return make_row(tokenizer, prompt, setup.questions.simulation.write_index(pool.cards))
+    simulation = setup.questions.simulation
+    if simulation is not None:
+        return make_row(tokenizer, prompt, simulation.write_index(pool.cards))
+    ordinals = list(pool.ordinals)
+    random.Random(f"reading/{key}").shuffle(ordinals)
+    return make_row(tokenizer, prompt, quote_cards(ordinals, pool.cards))
+
+
+def quote_cards(ordinals: Sequence[int], cards: Mapping[int, str]) -> str:
+    """Return the cards of some workers, each with the ordinal that it is listed under.
+
+    >>> quote_cards([4, 1], {1: "sorts numbers", 4: "knows plurals"})
+    'knows plurals: Model 4, then sorts numbers: Model 1'
+    """
+    quotes = [f"{cards.get(ordinal) or NO_CARD}: Model {ordinal}" for ordinal in ordinals]
+    return ", then ".join(quotes)
 
 
 def random_plan(
@@ -297,7 +313,8 @@ def random_plan(
 
     The last of several steps always sees some: else they were for nothing, and a worker that puts
     answers together would look bad before access is learnt. Where a question has ``parts``, there
-    are no more steps than parts, and they share them out in order.
+    are no more steps than parts, and they share them out in order. With ``cold_start.quote_cards``
+    the thought is the cards of the steps' workers.
     """
     most = config.rollout.max_steps
     if parts:
@@ -317,6 +334,9 @@ def random_plan(
             subtask = rng.choice(LATER if access else FIRST)
         steps.append(Step(worker, subtask, access))
     thought = rng.choice(THOUGHTS).format(count_steps(size))
+    if config.cold_start.quote_cards:
+        asked = [step.worker for step in steps]
+        thought = f"{count_steps(size)}: {quote_cards(asked, pool.cards)}."
     return Workflow(tuple(steps)), thought
 
 

@@ -24,7 +24,11 @@ from openconductor.types import Undecided
 
 EXTRAS = ("deepspeed", "tensorboard", "vllm")
 """The packages that a recipe may need and an extra of their name installs, in versions that fit."""
-UNTRIED = "no GPU has run a training yet; `make gpu-smoke` tries one in ten minutes"
+UNTRIED = (
+    "one GPU has trained adapters with this code; several GPUs, vLLM and training all weights are "
+    "untried"
+)
+"""What no GPU has run yet."""
 Positive = Annotated[int, Field(gt=0)]
 NonNegative = Annotated[int, Field(ge=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # as numpy takes it
@@ -140,18 +144,22 @@ class ColdStartConfig(SupervisedConfig):
     learning rate falls in a straight line.
 
     Attributes:
-        reading: how many of the steps come first and teach only to read cards (in a simulated task,
-            with ``prompt.cards``). From workflows alone a fresh model does not learn to look up who
-            is listed for what.
+        reading: how many of the steps come first and teach only to read cards (with
+            ``prompt.cards``). From workflows alone a model does not learn to look up who is listed
+            for what.
         shapes: True: plans are a worker alone, or attempts by different workers and a merge, every
             number of attempts as often, and their thoughts say so. False: any. A simulated task has
             its own plans.
+        quote_cards: True: the thought of a random plan quotes the card of each step's worker, and
+            its ordinal behind it (with ``prompt.cards``). So a plan says in words whom it wants,
+            and the ordinal is looked up.
     """
 
     section: ClassVar[str] = "cold_start"
 
     reading: NonNegative = 0
     shapes: bool = False
+    quote_cards: bool = False
 
 
 class StartConfig(_Section):
@@ -521,19 +529,23 @@ class TrainConfig(_Section):
         """Check that cards are shown where they are needed, and read where exercises teach it."""
         cold = self.cold_start
         simulated = self.data.task in SIMULATIONS
-        readable = self.prompt.cards and simulated
         _require(
-            not cold.reading or (readable and cold.reading < cold.steps),
+            not cold.reading or (self.prompt.cards and cold.reading < cold.steps),
             "cold_start.reading",
             cold.reading,
-            f"fewer than cold_start.steps = {cold.steps}, and 0 without prompt.cards and a "
-            "simulated task",
+            f"fewer than cold_start.steps = {cold.steps}, and 0 without prompt.cards",
         )
         _require(
-            not self.imitate.reading or readable,
+            not self.imitate.reading or self.prompt.cards,
             "imitate.reading",
             self.imitate.reading,
-            "0 without prompt.cards and a simulated task",
+            "0 without prompt.cards",
+        )
+        _require(
+            not cold.quote_cards or (self.prompt.cards and not simulated and not cold.shapes),
+            "cold_start.quote_cards",
+            cold.quote_cards,
+            "false without prompt.cards, with cold_start.shapes, and in a simulated task",
         )
         renumbered = self.rollout.renumbered
         _require(
@@ -550,7 +562,7 @@ class TrainConfig(_Section):
         )
         own_workers = self.pool.partition(":")[0] == self.data.task
         _require(
-            not readable or own_workers,
+            not (self.prompt.cards and simulated) or own_workers,
             "prompt.cards",
             self.prompt.cards,
             f"false for {self.data.task} over other workers: its cold start reads no other cards",

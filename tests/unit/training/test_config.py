@@ -72,6 +72,7 @@ rollout.rounds=2 rollout.questions=3     → rollout\.questions: got 3, expected
 rollout.rounds=2 imitate.questions=3     → imitate\.questions: got 3, expected an even number
 cold_start.reading=5 → cold_start\.reading: got 5, expected fewer .* prompt.cards
 imitate.reading=0.1 → imitate\.reading: got 0.1, expected 0 without prompt.cards
+cold_start.quote_cards=true → cold_start\.quote_cards: got True, expected false without prompt
 rollout.renumbered=true → rollout\.renumbered: got True, expected false without prompt\.cards
 rollout.offered=[4,2]                    → rollout\.offered: got .*expected the fewest first
 rollout.credit="episode"                 → rollout\.credit: got .*expected round with .*rounds = 1

@@ -302,7 +302,9 @@ def test_the_command_prints_the_checks_and_the_estimate_and_the_same_as_json(
     printed = run(*command)
     assert printed.code == 0
     assert "7.62 B parameters" in printed.out and "8 GPUs" in printed.out
-    assert "no GPU has run a training yet" in printed.out
+    assert "several GPUs, vLLM and training all weights are untried" in " ".join(
+        printed.out.split()
+    )
     assert "Warning" not in printed.err
     values = run(*command, "--json").json()
     assert (values["parameters"], values["missing_keys"]) == (7_615_616_512, list(KEYS))

@@ -82,6 +82,22 @@ def test_the_steps_of_a_random_plan_share_out_the_parts_of_a_question_in_order()
     assert shares == {tuple(parts), ("Sort them, then Reverse them",)}
 
 
+def test_a_random_plan_can_quote_the_cards_of_its_workers_in_order() -> None:
+    config = TrainConfig.model_validate(
+        {
+            "data": {"task": "specialists"},
+            "pool": "gym",
+            "prompt": {"cards": True},
+            "cold_start": {"quote_cards": True},
+        }
+    )
+    pool = gym_pool(1)
+    for seed in range(20):
+        plan, thought = random_plan(random.Random(seed), pool, config)
+        cards = [f"{pool.cards[step.worker]}: Model {step.worker}" for step in plan]
+        assert thought == f"{count_steps(len(plan))}: {', then '.join(cards)}."
+
+
 def test_a_cold_start_names_the_parts_that_the_task_knows() -> None:
     tables = {"data": {"task": "specialists"}, "pool": "gym"}
     config = TrainConfig.model_validate(tables)
