@@ -14,6 +14,8 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, LlamaForCausalLM
 
+END = "<|im_end|>"  # of a turn in the chat template; transformers 5.17 reads another one
+
 
 def main(folder: Path) -> None:
     """Write the folder, unless it is there."""
@@ -27,6 +29,8 @@ def main(folder: Path) -> None:
     source = str(file.parent)
     loaded = AutoModelForCausalLM.from_pretrained(source, gguf_file=file.name, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=file.name)
+    tokenizer.eos_token = tokenizer.pad_token = END
+    loaded.config.eos_token_id = loaded.config.pad_token_id = tokenizer.eos_token_id
     for name in ("quantization_config", "_pre_quantization_dtype"):
         if hasattr(loaded.config, name):
             delattr(loaded.config, name)
