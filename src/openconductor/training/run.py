@@ -109,8 +109,9 @@ def keep_quiet(line: str) -> None:
 
 def is_untried(config: TrainConfig, processes: int) -> bool:
     """Return True if no GPU has run such a training yet (``UNTRIED``)."""
-    trains_all = bool(config.model.base) and not config.model.lora_rank
-    return processes > 1 or config.rollout.engine != "transformers" or trains_all
+    uses_vllm = config.rollout.engine != "transformers"
+    trains_all_weights = config.model.lora_rank == 0
+    return processes > 1 or uses_vllm or trains_all_weights
 
 
 def train(

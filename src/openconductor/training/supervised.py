@@ -314,7 +314,7 @@ def random_plan(
     The last of several steps always sees some: else they were for nothing, and a worker that puts
     answers together would look bad before access is learnt. Where a question has ``parts``, there
     are no more steps than parts, and they share them out in order. With ``cold_start.quote_cards``
-    the thought is the cards of the steps' workers.
+    the thought quotes the cards of the steps' workers.
     """
     most = config.rollout.max_steps
     if parts:
@@ -335,8 +335,8 @@ def random_plan(
         steps.append(Step(worker, subtask, access))
     thought = rng.choice(THOUGHTS).format(count_steps(size))
     if config.cold_start.quote_cards:
-        asked = [step.worker for step in steps]
-        thought = f"{count_steps(size)}: {quote_cards(asked, pool.cards)}."
+        quotes = quote_cards([step.worker for step in steps], pool.cards)
+        thought = f"{count_steps(size)}: {quotes}."
     return Workflow(tuple(steps)), thought
 
 
